@@ -24,12 +24,12 @@ def append(*fields: str) -> None:
 
 def start() -> None:
     """Record the functions that are called from now on in this process."""
-    prefix, seen = os.environ[SOURCES] + os.sep, set[tuple[CodeType, str]]()
+    prefix, observed = os.environ[SOURCES] + os.sep, set[tuple[CodeType, str]]()
 
     def record_call(frame: FrameType, event: str, argument: object) -> None:
         code = frame.f_code
-        if code.co_filename.startswith(prefix) and (test := os.environ.get(_TEST)) and (code, test) not in seen:
-            seen.add((code, test))
+        if code.co_filename.startswith(prefix) and (test := os.environ.get(_TEST)) and (code, test) not in observed:
+            observed.add((code, test))
             name, _, phase = test.rpartition(" (")
             append(phase.rstrip(")"), name, f"{code.co_filename}:{code.co_firstlineno}")
 

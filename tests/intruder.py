@@ -35,25 +35,25 @@ def packet(attribute: int, method: int, data: bytes = b"") -> bytes:
 
 @contextlib.contextmanager
 def new(kind: int) -> Iterator[socket.socket]:
-    with socket.socket(socket.AF_UNIX, kind) as made:
-        made.settimeout(float(sys.argv[2]))
-        yield made
+    with socket.socket(socket.AF_UNIX, kind) as result:
+        result.settimeout(float(sys.argv[2]))
+        yield result
 
 
 @contextlib.contextmanager
 def controlling(target: Target) -> Iterator[socket.socket]:
-    with new(socket.SOCK_DGRAM) as made:
-        made.bind(protocol.address(target["sockname"], f"ctl{ME}"))
-        made.connect(protocol.address(target["sockname"], "ctl"))
-        yield made
+    with new(socket.SOCK_DGRAM) as result:
+        result.bind(protocol.address(target["sockname"], f"ctl{ME}"))
+        result.connect(protocol.address(target["sockname"], "ctl"))
+        yield result
 
 
 def ask(control: socket.socket, kind: int, number: int, data: bytes = b"") -> bytes:
     control.send(CONTROL.pack(MAGIC, number, kind, len(data), data))
-    _, _, answered, _, said = CONTROL.unpack(control.recv(512))
+    _, _, answered, _, output = CONTROL.unpack(control.recv(512))
     if answered != kind:
         raise PermissionError("refused")
-    return bytes(said)
+    return bytes(output)
 
 
 def attach_and_set(target: Target) -> None:
@@ -64,8 +64,8 @@ def attach_and_set(target: Target) -> None:
         info = ask(control, Control.CONNECT, 0, CLIENT_INFO.pack(ME, 0, 0, b"h3"))
         number = CLIENT_INFO.unpack_from(info)[0]
         data.connect(protocol.address(base, f"out{number}"))
-        for one in (packet(PORT_INFO, SET), packet(LINEAR_FORWARDING_TABLE, SET, b"\xff" * 64), packet(NODE_INFO, 1)):
-            data.send(one)
+        for item in (packet(PORT_INFO, SET), packet(LINEAR_FORWARDING_TABLE, SET, b"\xff" * 64), packet(NODE_INFO, 1)):
+            data.send(item)
             data.recv(512)
         ask(control, Control.DISCONNECT, number)
 
@@ -81,18 +81,18 @@ def end_the_manager(target: Target) -> None:
 
 def speak_for_the_manager(target: Target) -> None:
     """To the lab's end of its connection."""
-    with new(socket.SOCK_DGRAM) as made:
+    with new(socket.SOCK_DGRAM) as result:
         for number in range(8):
             with contextlib.suppress(OSError):
-                made.sendto(packet(NODE_INFO, 1), protocol.address(target["sockname"], f"out{number}"))
+                result.sendto(packet(NODE_INFO, 1), protocol.address(target["sockname"], f"out{number}"))
                 return
     raise PermissionError("no socket takes it")
 
 
 def sockets(target: Target, pattern: str) -> list[str]:
-    found = [path for path in target["sockets"] if re.search(pattern, path)]
-    assert found, f"there is no {pattern} in {target['sockets']}"
-    return found
+    result = [path for path in target["sockets"] if re.search(pattern, path)]
+    assert result, f"there is no {pattern} in {target['sockets']}"
+    return result
 
 
 def stream(pattern: str, question: bytes = b"") -> Callable[[Target], None]:
@@ -100,10 +100,10 @@ def stream(pattern: str, question: bytes = b"") -> Callable[[Target], None]:
 
     def attempt(target: Target) -> None:
         for path in sockets(target, pattern):
-            with new(socket.SOCK_STREAM) as made:
-                made.connect(path)
-                made.sendall(question)
-                if not made.recv(1):
+            with new(socket.SOCK_STREAM) as result:
+                result.connect(path)
+                result.sendall(question)
+                if not result.recv(1):
                     raise PermissionError("sent away")
 
     return attempt
@@ -112,8 +112,8 @@ def stream(pattern: str, question: bytes = b"") -> Callable[[Target], None]:
 def packets(target: Target) -> None:
     """RDMA to a process, requests of the connection manager among them."""
     for path in sockets(target, r"/verbs/mlx5_0-\d+$"):
-        with new(socket.SOCK_DGRAM) as made:
-            made.sendto(b"!", path)
+        with new(socket.SOCK_DGRAM) as result:
+            result.sendto(b"!", path)
 
 
 def files(target: Target) -> None:
@@ -153,14 +153,14 @@ def main() -> None:
     os.setgroups([])
     os.setresgid(user, user, user)
     os.setresuid(user, user, user)
-    found = {}
+    result = {}
     for name, attempt in (DOORS | FOR_NOBODY).items():
         try:
             attempt(target)
-            found[name] = "in"
+            result[name] = "in"
         except OSError as error:
-            found[name] = str(error)
-    json.dump(found, sys.stdout)
+            result[name] = str(error)
+    json.dump(result, sys.stdout)
 
 
 if __name__ == "__main__":

@@ -15,12 +15,12 @@ def wait_until(
 ) -> T:
     """What `happened` returns when that is true; waits as long as what should bring it about is going on."""
     until_s = time.monotonic() + PATIENCE_S
-    while not (found := happened()):
+    while not (result := happened()):
         # Asked once more: what is at its end may have done it as its last deed.
-        if time.monotonic() > until_s or (not going() and not (found := happened())):
+        if time.monotonic() > until_s or (not going() and not (result := happened())):
             raise AssertionError(f"{what if isinstance(what, str) else what()} did not happen")
         time.sleep(0.01)
-    return found
+    return result
 
 
 def errors_in(stderr: str) -> str:

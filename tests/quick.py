@@ -90,7 +90,11 @@ def select(changed: Iterable[Path], graph: ImportGraph | None = None) -> Selecti
 
 def _with_documents(affected: set[Path], tests: set[Path], *, whole: bool) -> Selection:
     """Return the tests among the affected files, and of the test of all documents those that are affected."""
-    documents = [path for path in DOCUMENTS if any(one.language in ("console", "python") for one in read_blocks(path))]
+    documents = [
+        path
+        for path in DOCUMENTS
+        if any(read_block.language in ("console", "python") for read_block in read_blocks(path))
+    ]
     skipped = [] if whole else [path for path in documents if path not in affected]
     selected = affected & tests
     if len(skipped) < len(documents):

@@ -29,10 +29,10 @@ def test_an_unknown_name_lists_all_when_they_are_few():
 
 
 def test_a_name_is_found_in_any_case_and_as_it_is_written_first():
-    known = {"NDR": 1, "ndr": 2, "Edr": 3}
-    assert [find_named("speed", name, known) for name in ("NDR", "ndr", "eDR")] == [1, 2, 3]
+    recorded = {"NDR": 1, "ndr": 2, "Edr": 3}
+    assert [find_named("speed", name, recorded) for name in ("NDR", "ndr", "eDR")] == [1, 2, 3]
     with pytest.raises(UnknownName, match=r"there is no speed 'XDR'; did you mean NDR"):
-        find_named("speed", "XDR", known)
+        find_named("speed", "XDR", recorded)
 
 
 def test_a_file_error_has_the_place_the_wrong_text_and_the_expected_text():

@@ -51,20 +51,20 @@ def _statements(tree: ast.AST) -> Iterator[ast.stmt]:
 
 
 def _named(tree: ast.Module) -> set[str]:
-    found = set()
+    result = set()
     for node in _statements(tree):
         if isinstance(node, ast.ImportFrom) and node.module:
             inner = {f"{node.module}.{alias.name}" for alias in node.names}
-            found |= inner & MODULES.keys() or {node.module}
+            result |= inner & MODULES.keys() or {node.module}
         elif isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-    return found & MODULES.keys()
+            result |= {alias.name for alias in node.names}
+    return result & MODULES.keys()
 
 
 def test_every_module_is_in_the_diagram():
     """And nothing is drawn that does not stand yet."""
-    there = {path.stem for path in SOURCE.iterdir() if path.suffix == ".py" or (path / "__init__.py").is_file()}
-    assert set().union(*drawn_layers()) == there - {"__init__", "__main__"}
+    present = {path.stem for path in SOURCE.iterdir() if path.suffix == ".py" or (path / "__init__.py").is_file()}
+    assert set().union(*drawn_layers()) == present - {"__init__", "__main__"}
 
 
 def test_a_module_imports_only_from_layers_below():
@@ -73,19 +73,19 @@ def test_a_module_imports_only_from_layers_below():
     depth = {name: index for index, layer in enumerate(layers) for name in layer}
     for name, targets in files_imported().items():
         for target in targets:
-            owner, other = ((*one.split("."), "")[1] for one in (name, target))
+            owner, other = ((*item.split("."), "")[1] for item in (name, target))
             if owner in depth and other in depth and owner != other:
                 assert depth[other] > depth[owner], f"{name} imports {target}"
 
 
 def reached_from(start: str) -> set[str]:
     """All that reading one file leads to."""
-    graph, found, waiting = files_imported(), set[str](), [start]
+    graph, result, waiting = files_imported(), set[str](), [start]
     while waiting:
-        new = graph[waiting.pop()] - found - {"weft"}  # which loads its functions on first use
-        found |= new
+        new = graph[waiting.pop()] - result - {"weft"}  # which loads its functions on first use
+        result |= new
         waiting += new
-    return found
+    return result
 
 
 def test_no_file_imports_itself_by_way_of_others():
@@ -102,13 +102,13 @@ def rooms(package: str) -> list[str]:
 @pytest.mark.parametrize("package", ["weft.collectives", "weft.plan", "weft.sm", "weft.tenants", "weft.verbs"])
 def test_a_room_imports_only_from_rooms_below(package):
     drawn = rooms(package)
-    there = {name.split(".")[2] for name in MODULES if name.startswith(f"{package}.")}
-    assert set(drawn) == there
+    present = {name.split(".")[2] for name in MODULES if name.startswith(f"{package}.")}
+    assert set(drawn) == present
     for name, targets in files_imported().items():
         if name.startswith(f"{package}.") and not name.endswith(".__main__"):  # which is a command, above all rooms
             for target in targets:
                 if target.startswith(f"{package}."):
-                    above, below = (drawn.index(one.split(".")[2]) for one in (name, target))
+                    above, below = (drawn.index(item.split(".")[2]) for item in (name, target))
                     assert above <= below, f"{name} imports {target}"
 
 
@@ -122,7 +122,7 @@ def _calls_select(tree: ast.AST) -> bool:
         if (
             isinstance(node, ast.ImportFrom)
             and node.module == "select"
-            and "select" in {one.name for one in node.names}
+            and "select" in {name.name for name in node.names}
         ):
             return True
         if isinstance(node, ast.Attribute) and ast.unparse(node) == "select.select":

@@ -76,20 +76,20 @@ def test_an_edit_that_no_kernel_can_see_compiles_nothing(monkeypatch, module):
 def test_all_sources_of_a_kernel_are_in_the_name_of_its_cache(module):
     """Every name of weft that a kernel reads comes from a module whose source is hashed."""
     names = cache.sources(module)
-    for thing in vars(importlib.import_module(module)).values():
-        if isinstance(thing, Dispatcher) and thing.__module__ == module:
-            used = (thing.py_func.__globals__.get(name) for name in thing.py_func.__code__.co_names)
-            owners = {getattr(one, "__module__", None) or getattr(one, "__name__", "") for one in used}
+    for var in vars(importlib.import_module(module)).values():
+        if isinstance(var, Dispatcher) and var.__module__ == module:
+            used = (var.py_func.__globals__.get(name) for name in var.py_func.__code__.co_names)
+            owners = {getattr(item, "__module__", None) or getattr(item, "__name__", "") for item in used}
             assert {owner for owner in owners if str(owner).startswith("weft.")} <= names.keys()
 
 
 def test_numba_keeps_the_kernels_of_weft_there():
     from weft.wire import kernels
 
-    made = [thing for thing in vars(kernels).values() if isinstance(thing, Dispatcher)]
-    cached = [one for one in made if one.stats.cache_path]
+    result = [var for var in vars(kernels).values() if isinstance(var, Dispatcher)]
+    cached = [item for item in result if item.stats.cache_path]
     assert cached
-    assert {one.stats.cache_path for one in cached} == {str(cache.cache_folder("weft.wire.kernels"))}
+    assert {item.stats.cache_path for item in cached} == {str(cache.cache_folder("weft.wire.kernels"))}
 
 
 # -- loading ----------------------------------------------------------------------------------------------------------

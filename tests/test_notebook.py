@@ -53,29 +53,29 @@ def test_a_fabric_is_a_picture_in_a_cell():
 
 
 def test_a_large_fabric_is_a_summary_in_a_cell():
-    shown = weft.load("fat-tree:hosts=1024")._repr_html_()
-    assert len(shown) < 2000
-    assert "<td>HCA</td><td>1,024</td>" in shown
-    assert "<td>leaf - spine</td><td>1,024</td><td>4xNDR, 400 Gbit/s</td>" in shown
+    output = weft.load("fat-tree:hosts=1024")._repr_html_()
+    assert len(output) < 2000
+    assert "<td>HCA</td><td>1,024</td>" in output
+    assert "<td>leaf - spine</td><td>1,024</td><td>4xNDR, 400 Gbit/s</td>" in output
 
 
 def test_a_result_is_its_figures_and_busy_cables_in_a_cell():
     fabric = route(weft.load("star:hosts=4")).fabric
     result = PacketEngine().run(fabric, patterns.shift(fabric, distance=1, size_bytes=4096))
-    shown = cell(result)
-    assert "star:hosts=4: shift by 1 (seed 1)" in picture(shown)
-    rows = dict([cell.text for cell in row] for row in shown.find("table").iter("tr"))
+    output = cell(result)
+    assert "star:hosts=4: shift by 1 (seed 1)" in picture(output)
+    rows = dict([cell.text for cell in row] for row in output.find("table").iter("tr"))
     assert rows["star:hosts=4"] == "shift by 1: 4 messages of 4 KiB"
     assert rows["messages"] == "4 of 4 delivered, 16 KiB in all"
 
 
 def test_columns_are_their_first_rows_in_a_cell():
     fabric = weft.load("star:hosts=16")
-    shown = cell(fabric.nodes)
-    rows = [[cell.text for cell in row] for row in shown.iter("tr")]
+    output = cell(fabric.nodes)
+    rows = [[cell.text for cell in row] for row in output.iter("tr")]
     assert len(rows) == 1 + 10
     assert [row[0] for row in rows[:3]] == ["name", "h1", "h2"]
-    assert shown.find("p").text == "7 more: to_pandas()"
+    assert output.find("p").text == "7 more: to_pandas()"
 
 
 def test_names_in_a_cell_are_escaped():

@@ -71,7 +71,7 @@ def entry(group: str, name: str, place: str, package: str = "acme") -> dict:
 
 
 def test_a_topology_of_a_package_is_in_the_list_and_can_be_built(site):
-    assert any(one["name"] == "ring" for one in json.loads(printed("topologies", "--json", site=site)))
+    assert any(load["name"] == "ring" for load in json.loads(printed("topologies", "--json", site=site)))
     assert "ring:switches=5,hosts=2" in printed("show", "ring:5,hosts=2", site=site)
     assert "did you mean ring" in refusal("show", "rinf:5", site=site)
 
@@ -119,16 +119,16 @@ def test_a_congestion_control_of_a_package_slows_senders_down(site):
         assert facts["options"]["congestion_control"] == name
         marked[name] = facts["marked_packets"]
     assert marked["none"] == 0 < marked["halving"]
-    said = refusal("sim", "star:hosts=9", "--congestion-control", "halving", site=site)
-    assert "halving is for roce and roce-v1, not for infiniband: use none" in said
+    output = refusal("sim", "star:hosts=9", "--congestion-control", "halving", site=site)
+    assert "halving is for roce and roce-v1, not for infiniband: use none" in output
 
 
 def test_an_adaptive_routing_policy_of_a_package_chooses_ports(site):
     run = ("sim", "fat-tree:hosts=16,radix=8", "--paths", "two-choices", "--json")
     alone = ("--plugin", site / "weft_examples" / "two_choices.py")  # a file twice, as another module
-    said = [json.loads(printed(*run, *alone)), json.loads(printed(*run, site=site))]
-    assert said[0]["options"]["paths"] == "two-choices"
-    assert said[0]["digest"] == said[1]["digest"]
+    output = [json.loads(printed(*run, *alone)), json.loads(printed(*run, site=site))]
+    assert output[0]["options"]["paths"] == "two-choices"
+    assert output[0]["digest"] == output[1]["digest"]
     assert "did you mean two-choices" in refusal("sim", "star:hosts=4", "--paths", "two-choice", site=site)
 
 
@@ -183,8 +183,8 @@ def test_flags_of_a_program_that_is_run_are_the_programs():
 
 
 def test_a_plugin_that_is_not_there_or_says_nothing_is_named(tmp_path):
-    said = refusal("--plugin", "nowhere", "links")
-    assert "plugin nowhere: neither a file nowhere.py nor a module that Python can import" in said
+    output = refusal("--plugin", "nowhere", "links")
+    assert "plugin nowhere: neither a file nowhere.py nor a module that Python can import" in output
     assert "plugin nowhere.py: no such file" in refusal("--plugin", "nowhere.py", "links")
     (tmp_path / "empty.py").write_text("")
     assert "must define ENTRY_POINTS = " in refusal("--plugin", "empty.py", "links", here=tmp_path)
@@ -237,13 +237,13 @@ def test_a_broken_plugin_is_left_out_of_lists_with_its_reason(tmp_path):
     site = install(tmp_path, {"name": "acme", "version": "1.0", "entry-points": points})
     listed = weft("topologies", "--json", site=site)
     assert listed.returncode == 0
-    assert {"star", "torus"} <= {one["name"] for one in json.loads(listed.stdout)}
-    for said in (
+    assert {"star", "torus"} <= {load["name"] for load in json.loads(listed.stdout)}
+    for output in (
         "lost = nowhere:lost cannot be imported",
         "parameter hosts needs a type and a meaning",
         "odd is <f",
     ):
-        assert said in listed.stderr
+        assert output in listed.stderr
     assert "weft.files mine = nowhere:mine" in weft("export", site=site).stderr
     assert "5 switches" in printed("show", "torus:5", site=site)
     out = printed("sim", "star:hosts=4", "--traffic", "all_reduce:ring", "--engine", "analytic", site=site)
@@ -266,15 +266,15 @@ def test_an_engine_that_raises_is_named_and_ends_no_comparison(tmp_path):
     assert "not zero: routing engine zero failed: ZeroDivisionError" in out
     assert "not fails: acme.py: weft.routing fails: Fails() failed: KeyError: 'x'" in out
     assert "min-hop" in out
-    said = refusal("--plugin", "acme", "route", "star:hosts=4", "--routing-engine", "zero", here=tmp_path)
-    assert "routing engine zero failed: ZeroDivisionError" in said
+    output = refusal("--plugin", "acme", "route", "star:hosts=4", "--routing-engine", "zero", here=tmp_path)
+    assert "routing engine zero failed: ZeroDivisionError" in output
 
 
 def test_a_thing_of_the_wrong_kind_is_refused_with_the_rule(tmp_path):
     site = install(tmp_path, entry("weft.routing", "fast", "json:dumps"))
-    said = refusal("route", "star:hosts=4", "--routing-engine", "fast", site=site)
-    assert "acme 1.0: weft.routing fast is <function dumps" in said
-    assert "must be a class or object with this name" in said
+    output = refusal("route", "star:hosts=4", "--routing-engine", "fast", site=site)
+    assert "acme 1.0: weft.routing fast is <function dumps" in output
+    assert "must be a class or object with this name" in output
 
 
 def test_a_kernel_that_cannot_be_compiled_is_named(tmp_path):
@@ -283,8 +283,8 @@ def test_a_kernel_that_cannot_be_compiled_is_named(tmp_path):
         "def choose(loads, ports, number): return ports.nothing\n"
         "ENTRY_POINTS = {'weft.paths': {'mine': Policy(name='mine', choose=choose)}}"
     )
-    said = refusal("--plugin", "mine", "sim", "fat-tree:hosts=16,radix=8", "--paths", "mine", here=tmp_path)
-    assert "numba cannot compile policy mine: choose(loads, ports, number)" in said
+    output = refusal("--plugin", "mine", "sim", "fat-tree:hosts=16,radix=8", "--paths", "mine", here=tmp_path)
+    assert "numba cannot compile policy mine: choose(loads, ports, number)" in output
 
 
 def test_a_control_for_lossy_networks_needs_on_loss():
@@ -298,8 +298,8 @@ def test_two_things_of_one_name_are_refused_and_one_thing_twice_is_not(tmp_path)
     assert "pair:hosts=2" in printed("--plugin", "mine", "show", "pair:2", site=site)
     install(tmp_path, entry("weft.topologies", "star", "mine:pair", package="rival"))
     (tmp_path / "other.py").write_text(PLUGIN)
-    said = refusal("--plugin", "other.py", "show", "pair:2", site=site, here=tmp_path)
-    assert "acme 1.0 and other.py each define 'pair' in weft.topologies" in said
+    output = refusal("--plugin", "other.py", "show", "pair:2", site=site, here=tmp_path)
+    assert "acme 1.0 and other.py each define 'pair' in weft.topologies" in output
     assert "rival 1.0: weft.topologies star" in refusal("show", "star:hosts=4", site=site)
 
 

@@ -60,17 +60,17 @@ MAKE_OTHER_FOLDERS = {
 
 def words(text: str) -> set[str]:
     """Names and attributes that a module uses, and the variables and paths that it spells out."""
-    found = set()
+    result = set()
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Attribute):
-            found.add(node.attr)
+            result.add(node.attr)
         elif isinstance(node, ast.Name):
-            found.add(node.id)
+            result.add(node.id)
         elif isinstance(node, ast.alias):
-            found.add(node.name.rpartition(".")[2])
+            result.add(node.name.rpartition(".")[2])
         elif isinstance(node, ast.Constant) and node.value == "XDG_RUNTIME_DIR":
-            found.add(node.value)
-    return found
+            result.add(node.value)
+    return result
 
 
 def test_no_other_module_makes_sockets_folders_or_memory_that_others_reach():
@@ -146,8 +146,8 @@ def test_connecting_waits_while_the_backlog_is_full(place, monkeypatch):
     monkeypatch.undo()
     with pytest.raises(TimeoutError, match="backlog of 128 is full"):
         runtime.dial(place / "a", 0.01)
-    for one in waiting:
-        one.close()
+    for item in waiting:
+        item.close()
     listener.close()
 
 
@@ -213,6 +213,6 @@ def test_descriptors_beyond_1023_can_be_waited_for():
         os.write(writer, b"x")
         assert runtime.wait_ready([high])
     finally:
-        for one in (reader, writer, high):
-            os.close(one)
+        for item in (reader, writer, high):
+            os.close(item)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

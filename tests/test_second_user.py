@@ -31,8 +31,8 @@ sys.stdin.read()
 
 
 def state() -> dict[str, Any]:
-    found: dict[str, Any] = control.ask(registry.find(NAME), "state")
-    return found
+    result: dict[str, Any] = control.ask(registry.find(NAME), "state")
+    return result
 
 
 @pytest.fixture(scope="module")
@@ -46,9 +46,9 @@ def target() -> Iterator[dict[str, Any]]:
     try:
         assert program.stdout
         assert program.stdout.readline() == "open\n"
-        there = [path for path in runtime.folder().rglob("*") if path.is_socket()]
+        present = [path for path in runtime.folder().rglob("*") if path.is_socket()]
         # Other labs and managers of this user come, go and are killed meanwhile.
-        sockets = [str(path) for path in there if NAME in str(path) or path.parent.name == "verbs"]
+        sockets = [str(path) for path in present if NAME in str(path) or path.parent.name == "verbs"]
         yield {"sockname": state()["sockname"], "sockets": sockets, "processes": [program.pid]}
     finally:
         program.communicate("")
@@ -66,20 +66,20 @@ def tried(target: dict[str, Any], user: int, patience_s: float) -> dict[str, str
         env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])},
     )
     assert done.returncode == 0, done.stderr
-    found: dict[str, str] = json.loads(done.stdout)
-    return found
+    result: dict[str, str] = json.loads(done.stdout)
+    return result
 
 
 def test_the_owner_gets_in_everywhere_but_speaks_for_no_other(target):
-    found = tried(target, 0, PATIENCE_S)
-    assert [name for name, how in found.items() if how == "in"] == list(intruder.DOORS)
+    result = tried(target, 0, PATIENCE_S)
+    assert [name for name, how in result.items() if how == "in"] == list(intruder.DOORS)
 
 
 def test_another_user_gets_in_nowhere(target):
     before = state()
-    found = tried(target, STRANGER, 1.0)
-    assert [name for name, how in found.items() if how == "in"] == []
-    assert set(found) == set(intruder.DOORS | intruder.FOR_NOBODY)
+    result = tried(target, STRANGER, 1.0)
+    assert [name for name, how in result.items() if how == "in"] == []
+    assert set(result) == set(intruder.DOORS | intruder.FOR_NOBODY)
     wait_until(lambda: state()["errors"].get("another user is not let in", 0) >= 2)
     assert state()["clients"] == before["clients"]
 

@@ -33,8 +33,8 @@ def test_every_page_is_in_the_navigation(monkeypatch):
     monkeypatch.syspath_prepend(DOCS / "site")
     import build
 
-    made = {"commands", "python", *build.packages()}
-    assert in_navigation == written | {f"reference/{name}.md" for name in made}
+    result = {"commands", "python", *build.packages()}
+    assert in_navigation == written | {f"reference/{name}.md" for name in result}
 
 
 def test_every_command_and_every_way_in_is_described(site):

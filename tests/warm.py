@@ -203,8 +203,8 @@ def _begin(client: socket.socket, events: selectors.BaseSelector) -> None:
 def _pass_on(command: _Command, events: selectors.BaseSelector) -> None:
     """A signal; who says nothing more was killed."""
     with contextlib.suppress(ConnectionResetError):
-        if told := command.client.recv(1):
-            signal.pidfd_send_signal(command.ends, told[0])
+        if messages := command.client.recv(1):
+            signal.pidfd_send_signal(command.ends, messages[0])
             return
     events.unregister(command.client)
     signal.pidfd_send_signal(command.ends, signal.SIGKILL)

@@ -58,10 +58,10 @@ def test_own_server_template_needs_a_price_and_gets_the_fastest_roce_below_its_r
     with pytest.raises(ConfigError, match=r"my-server.yaml has no price.*\"my-server.yaml\" = { usd = "):
         Bench(Case(**case))
     quotes.write_text('"my-server.yaml" = { usd = 450_000, source = "offer", date = 2026-11-02 }')
-    found = Bench(Case(**case, prices=read_prices(quotes))).rows()
-    assert [row.option.wire.name for row in found] == ["xdr", "roce-400", "eth-100-tcp"]
-    assert all(row.power_w for row in found)
-    assert all(row.unit_usd > 0 for row in found)
+    result = Bench(Case(**case, prices=read_prices(quotes))).rows()
+    assert [row.option.wire.name for row in result] == ["xdr", "roce-400", "eth-100-tcp"]
+    assert all(row.power_w for row in result)
+    assert all(row.unit_usd > 0 for row in result)
 
 
 def test_unusually_large_batch_is_noted(large):
@@ -85,19 +85,19 @@ def test_roce_wins_training_on_a_thousand_gpus_by_price(large):
         low_s, high_s = row.report()["band_s"]
         assert low_s < row.seconds < high_s
     assert large.row("Ethernet").seconds > 1.2 * large.row("RoCE").seconds
-    said = {one.quote: one for one in large.published}
-    assert not said["AI training (1000+ GPU): InfiniBand NDR"].agrees
-    assert said["Maximum performance: InfiniBand"].agrees
-    told = formatting.compare_with_published(large, said["AI training (1000+ GPU): InfiniBand NDR"])
-    assert "Not here: on NDR InfiniBand one step takes" in told
-    assert "10^9 tokens cost +" in told
+    output = {item.quote: item for item in large.published}
+    assert not output["AI training (1000+ GPU): InfiniBand NDR"].agrees
+    assert output["Maximum performance: InfiniBand"].agrees
+    messages = formatting.compare_with_published(large, output["AI training (1000+ GPU): InfiniBand NDR"])
+    assert "Not here: on NDR InfiniBand one step takes" in messages
+    assert "10^9 tokens cost +" in messages
 
 
 def test_vendor_risk_is_reported_with_its_cost_and_does_not_change_the_answer(large):
-    told = formatting.vendor_risk(large)
-    assert "InfiniBand comes from NVIDIA alone" in told
-    assert f"another {large.row('InfiniBand').price.short} USD" in told
-    assert "Cornelis" in told
+    messages = formatting.vendor_risk(large)
+    assert "InfiniBand comes from NVIDIA alone" in messages
+    assert f"another {large.row('InfiniBand').price.short} USD" in messages
+    assert "Cornelis" in messages
 
 
 def test_small_training_cluster_needs_no_infiniband(trained):
@@ -116,19 +116,19 @@ def test_cost_of_tokens_agrees_with_weft_plan(tmp_path):
     model.write_text(json.dumps(THREE_LAYERS))
     for row in Bench(Case(servers=2, model=str(model))).rows():
         fabric = size(Request(servers=2, fabric=row.option.wire.name)).fabric
-        kept = upkeep(bill_of(fabric, prices), prices, run=train(str(model), fabric, row.option.wire))
-        assert row.unit_usd == pytest.approx(middle(kept.per_tokens(kept.cluster)) / 1_000)
+        remaining = upkeep(bill_of(fabric, prices), prices, run=train(str(model), fabric, row.option.wire))
+        assert row.unit_usd == pytest.approx(middle(remaining.per_tokens(remaining.cluster)) / 1_000)
 
 
 def test_price_factor_and_vendor_risk_raise_the_cost_of_infiniband(trained):
     """Cards included in a server's price do not change with the factor; a second fabric includes cards."""
     bench = trained[1]
-    case, kept = bench.case, 5 * 8_766 * 3_600
+    case, remaining = bench.case, 5 * 8_766 * 3_600
     (bill,) = bench._bills_of(options(case)[0], case.servers)
     plain, dearer, twice = (
         bench.rows(Point(case=case, **changed))[0] for changed in ({}, {"infiniband": 2.0}, {"risk": 1.0})
     )
-    each_usd = plain.seconds / bench.work.units_of_work(case) / kept
+    each_usd = plain.seconds / bench.work.units_of_work(case) / remaining
     cards = sum(middle(item.total) for item in bill.of_kind("adapter"))
     assert plain.price == bill.total
     assert dearer.price_usd == twice.price_usd == pytest.approx(2 * plain.price_usd)
@@ -170,8 +170,8 @@ def test_answer_beyond_a_flip_is_the_predicted_one(busy):
     assert flips["fewer GPUs"].answer == "RoCE"
     assert flips["more GPUs"].answer == flips["more often"].answer == "InfiniBand"
     assert flips["less often"].answer == flips["dearer InfiniBand"].answer == flips["vendor risk"].answer == "RoCE"
-    there = replace(busy.case, rate_per_s=0.95 * flips["less often"].at)
-    assert decide(Bench(there).rows(), there).answer == "RoCE"
+    present = replace(busy.case, rate_per_s=0.95 * flips["less often"].at)
+    assert decide(Bench(present).rows(), present).answer == "RoCE"
 
 
 def test_cloud_has_no_fabric_price_and_slower_ethernet():
@@ -183,43 +183,43 @@ def test_cloud_has_no_fabric_price_and_slower_ethernet():
 
 
 def test_json_has_everything_that_is_printed(busy):
-    told = report(busy)
-    assert told["answer"] == busy.answer
-    assert [one["fabric"] for one in told["fabrics"]] == ["ndr", "roce-400", "eth-100-tcp"]
-    assert {"by", "at", "answer", "where"} == set(told["flips"][0])
-    assert told["options"]["rate_per_s"] == 50_000
-    assert len(told["reasons"]) >= 2
-    assert all(one["unit_usd"] > 0 and one["power_w"] > 0 for one in told["fabrics"])
+    messages = report(busy)
+    assert messages["answer"] == busy.answer
+    assert [item["fabric"] for item in messages["fabrics"]] == ["ndr", "roce-400", "eth-100-tcp"]
+    assert {"by", "at", "answer", "where"} == set(messages["flips"][0])
+    assert messages["options"]["rate_per_s"] == 50_000
+    assert len(messages["reasons"]) >= 2
+    assert all(item["unit_usd"] > 0 and item["power_w"] > 0 for item in messages["fabrics"])
 
 
 def test_facts_have_sources_and_dates():
     stated = [*facts()["vendors"].values(), facts()["clouds"]]
-    assert all(one["source"] and isinstance(one["date"], datetime.date) for one in stated)
-    assert all(one["source"] and one["quote"] for one in facts()["published"])
+    assert all(item["source"] and isinstance(item["date"], datetime.date) for item in stated)
+    assert all(item["source"] and item["quote"] for item in facts()["published"])
 
 
 def asking(*answers: str) -> tuple[dict[str, object], list[str]]:
-    left, said = list(answers), list[str]()
+    left, output = list(answers), list[str]()
 
     def read(question: str) -> str:
-        said.append(question)
+        output.append(question)
         if not left:
             raise EOFError
         return left.pop(0)
 
-    return ask(read, said.append), said
+    return ask(read, output.append), output
 
 
 def test_questions_are_few_and_have_defaults():
-    told, said = asking(*[""] * 20)
-    assert told["workload"] == "training"
-    assert told["gpus"] == 1024
-    assert len([one for one in said if one.endswith("]: ")]) <= 7
+    messages, output = asking(*[""] * 20)
+    assert messages["workload"] == "training"
+    assert messages["gpus"] == 1024
+    assert len([item for item in output if item.endswith("]: ")]) <= 7
 
 
 def test_question_is_repeated_after_an_invalid_answer():
-    told, said = asking("mpy", "mpi", "many", "64", "8", "9000", "no", "3M", "ethernet")
-    assert told == {
+    messages, output = asking("mpy", "mpi", "many", "64", "8", "9000", "no", "3M", "ethernet")
+    assert messages == {
         "workload": "mpi",
         "gpus": 64,
         "message_bytes": "8",
@@ -228,9 +228,9 @@ def test_question_is_repeated_after_an_invalid_answer():
         "budget_usd": "3M",
         "team": "ethernet",
     }
-    assert any("did you mean mpi" in one for one in said)
+    assert any("did you mean mpi" in item for item in output)
 
 
 def test_end_of_input_ends_the_questions():
-    told, _ = asking("web")
-    assert told == {"workload": "web"}
+    messages, _ = asking("web")
+    assert messages == {"workload": "web"}

@@ -52,17 +52,17 @@ def test_fabric_with_the_cheapest_unit_of_work_wins(fabric_rows, answer):
 
 
 def test_fabrics_over_the_budget_are_left_out():
-    given = rows((1.0, 200), (1.2, 90), (5.0, 80))
-    found = decide(given, replace(CASE, budget_usd=199))
-    assert found.answer == "RoCE"
-    assert [one.option.answer for one in found.too_dear] == ["InfiniBand"]
-    assert decide(given, replace(CASE, budget_usd=79)).answer == NOTHING
-    assert found.fastest.option is INFINIBAND
+    arguments = rows((1.0, 200), (1.2, 90), (5.0, 80))
+    result = decide(arguments, replace(CASE, budget_usd=199))
+    assert result.answer == "RoCE"
+    assert [item.option.answer for item in result.too_dear] == ["InfiniBand"]
+    assert decide(arguments, replace(CASE, budget_usd=79)).answer == NOTHING
+    assert result.fastest.option is INFINIBAND
 
 
 def test_team_decides_between_equal_fabrics():
-    given = rows((1.0, 200), (1.1, 90), (5.0, 80))
-    assert [decide(given, replace(CASE, team=team)).chosen[0].option.answer for team in ("", "infiniband")] == [
+    arguments = rows((1.0, 200), (1.1, 90), (5.0, 80))
+    assert [decide(arguments, replace(CASE, team=team)).chosen[0].option.answer for team in ("", "infiniband")] == [
         "RoCE",
         "InfiniBand",
     ]
@@ -84,24 +84,24 @@ def test_flips_are_at_the_prices_where_the_rule_changes_its_answer():
     """RoCE's unit costs 1.2 x 1090 = 1308. InfiniBand's is alone below 1308 / 1.05, so up to a price of 245.7; and no
     answer any more from 1.05 x 1308 on, 373.4: prices are times 200."""
     bench = Bench(CASE, (1.0, 200))
-    found = {flip.by: flip for flip in find_flips(bench, decide(bench.rows(), CASE))}
-    assert found["dearer InfiniBand"].at == pytest.approx(245.7 / 200, rel=0.02)
-    assert found["dearer InfiniBand"].answer == "either InfiniBand or RoCE"
-    assert found["vendor risk"].at == pytest.approx(245.7 / 200, rel=0.02)
-    assert "23 %" in found["vendor risk"].where or "24 %" in found["vendor risk"].where
-    assert found["cheaper InfiniBand"].at is None
-    assert found["smaller budget"].at == pytest.approx(200)
-    assert found["smaller budget"].answer == "RoCE"
-    assert found["more GPUs"].at is None
-    assert found["more GPUs"].where == "up to 16,384 GPUs"
+    result = {flip.by: flip for flip in find_flips(bench, decide(bench.rows(), CASE))}
+    assert result["dearer InfiniBand"].at == pytest.approx(245.7 / 200, rel=0.02)
+    assert result["dearer InfiniBand"].answer == "either InfiniBand or RoCE"
+    assert result["vendor risk"].at == pytest.approx(245.7 / 200, rel=0.02)
+    assert "23 %" in result["vendor risk"].where or "24 %" in result["vendor risk"].where
+    assert result["cheaper InfiniBand"].at is None
+    assert result["smaller budget"].at == pytest.approx(200)
+    assert result["smaller budget"].answer == "RoCE"
+    assert result["more GPUs"].at is None
+    assert result["more GPUs"].where == "up to 16,384 GPUs"
 
 
 def test_errors_quoted_in_docs_are_those_of_the_calibration():
     collectives = [figure for run in calibration.runs() for figure in calibration.compare(run)]
-    means = [sum(abs(one.error) for one in rows) / len(rows) for rows in (validate(), collectives)]
+    means = [sum(abs(item.error) for item in rows) / len(rows) for rows in (validate(), collectives)]
     document = (Path(__file__).parents[2] / "docs" / "advise.md").read_text()
     named = r"training steps are (\d+) % off published ones in the mean, (?:its )?collectives (\d+) %"
     for text in (rule.__doc__ or "", document):
-        said = re.search(named, text)
-        assert said is not None
-        assert [int(figure) for figure in said.groups()] == [round(100 * mean) for mean in means]
+        output = re.search(named, text)
+        assert output is not None
+        assert [int(figure) for figure in output.groups()] == [round(100 * mean) for mean in means]

@@ -74,8 +74,8 @@ def test_fabric_too_small_for_the_servers_is_left_out_with_its_reason(monkeypatc
 def test_default_model_fits_on_a_single_server():
     case = Case(servers=1)
     assert case.trained == "llama3-8b"
-    found = Bench(case).rows()
-    assert {row.price_usd for row in found} == {0.0}
+    result = Bench(case).rows()
+    assert {row.price_usd for row in result} == {0.0}
     with pytest.raises(ConfigError, match="Or give a smaller --model"):
         Bench(Case(servers=1, model="llama3-70b"))
 
@@ -103,10 +103,10 @@ def test_smaller_batches_lose_a_larger_share_to_the_network():
 
 def test_one_server_needs_no_fabric():
     case = Case(workload="single-node", servers=1)
-    found = Bench(case)
-    assert {row.price_usd for row in found.rows()} == {0.0}
-    assert {round(row.timed.waits, 9) for row in found.rows()} == {0.0}
-    assert decide(found.rows(), case).answer == "Ethernet"
+    result = Bench(case)
+    assert {row.price_usd for row in result.rows()} == {0.0}
+    assert {round(row.timed.waits, 9) for row in result.rows()} == {0.0}
+    assert decide(result.rows(), case).answer == "Ethernet"
 
 
 @pytest.mark.parametrize(

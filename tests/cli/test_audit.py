@@ -41,23 +41,23 @@ def schedule(tmp_path_factory):
 
 
 def found_in(folder, *broken):
-    found = read_plan(str(folder)).fabric
+    result = read_plan(str(folder)).fabric
     for change in broken:
-        found = change(found)
-    files.write(found, folder / "found.ibnetdiscover")
+        result = change(result)
+    files.write(result, folder / "found.ibnetdiscover")
     return folder / "found.ibnetdiscover"
 
 
 def test_the_walk_goes_row_by_row_and_from_the_top_down(run, schedule):
     """And a plan may be the folder; what stands comes from ibnetdiscover."""
-    found = found_in(
+    result = found_in(
         schedule,
         lambda fabric: faults.slow(fabric, "leaf1/1", "1xNDR"),
         lambda fabric: faults.slow(fabric, "leaf2/1", "1xNDR"),
         lambda fabric: faults.slow(fabric, "spine1/2", "1xNDR"),
         lambda fabric: faults.kill(fabric, "h1"),
     )
-    status, printed, _ = run(found, "--plan", schedule, "--json")
+    status, printed, _ = run(result, "--plan", schedule, "--json")
     assert status == 1
     assert [action["text"] for action in json.loads(printed)["walk"]] == [
         "A02-U40 spine1/2: reseat or replace the cable to B01-U42 leaf2/2",

@@ -142,9 +142,9 @@ def test_every_list_has_a_table_and_the_same_as_json(name):
 def test_every_table_is_there_as_csv(arguments, columns, rows):
     done = weft(*arguments, "--csv")
     assert done.returncode == 0, done.stderr
-    found = list(csv.DictReader(io.StringIO(done.stdout)))
-    assert columns <= set(found[0])
-    assert len(found) == rows or (rows is None and found)
+    result = list(csv.DictReader(io.StringIO(done.stdout)))
+    assert columns <= set(result[0])
+    assert len(result) == rows or (rows is None and result)
 
 
 def test_every_command_that_has_json_has_csv():

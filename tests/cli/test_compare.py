@@ -46,17 +46,22 @@ def test_the_table_is_sorted_by_time(capsys):
 
 def test_json_has_the_same_with_seed_job_and_version(capsys):
     app(["compare", *SMALL, "--job", "all_to_all:64M", "--seed", "7", "--json"])
-    said = json.loads(capsys.readouterr().out)
-    assert (said["weft"], said["seed"], said["job"], said["gpus"]) == (weft.__version__, 7, "all_to_all:64M", 16)
-    assert [one["fabric"] for one in said["fabrics"]] == ["ndr", "eth-100-tcp"]
-    for one in said["fabrics"]:
-        assert one["time_us"] == pytest.approx(sum(one["parts_us"].values()))
-        assert one["adapters"]["per_server"] == 8
-        assert one["cost"]["low_usd"] > 0
-        assert len(one["by_size"]) > 10
-        assert one["why"]
-    assert said["finding"]
-    assert said["trust"]
+    output = json.loads(capsys.readouterr().out)
+    assert (output["weft"], output["seed"], output["job"], output["gpus"]) == (
+        weft.__version__,
+        7,
+        "all_to_all:64M",
+        16,
+    )
+    assert [item["fabric"] for item in output["fabrics"]] == ["ndr", "eth-100-tcp"]
+    for item in output["fabrics"]:
+        assert item["time_us"] == pytest.approx(sum(item["parts_us"].values()))
+        assert item["adapters"]["per_server"] == 8
+        assert item["cost"]["low_usd"] > 0
+        assert len(item["by_size"]) > 10
+        assert item["why"]
+    assert output["finding"]
+    assert output["trust"]
 
 
 def test_your_own_prices_are_in_the_bill_and_said(capsys, tmp_path):
@@ -65,11 +70,11 @@ def test_your_own_prices_are_in_the_bill_and_said(capsys, tmp_path):
     offers |= {'"transceiver port"': 0, "fibre": 0}
     path.write_text("".join(f'{k} = {{ usd = {v}, source = "offer", date = 2026-11-02 }}\n' for k, v in offers.items()))
     app(["compare", SMALL[0], "--fabrics", "ndr", "--prices", str(path), "--json"])
-    said = json.loads(capsys.readouterr().out)
-    (one,) = said["fabrics"]
-    assert one["cost"]["low_usd"] == one["cost"]["high_usd"] == 20_000 + 16 * 1_500
-    assert said["prices"] == str(path)
-    assert said["trust"].endswith("Prices are your own.")
+    output = json.loads(capsys.readouterr().out)
+    (item,) = output["fabrics"]
+    assert item["cost"]["low_usd"] == item["cost"]["high_usd"] == 20_000 + 16 * 1_500
+    assert output["prices"] == str(path)
+    assert output["trust"].endswith("Prices are your own.")
 
 
 def test_a_switch_that_nobody_sells_is_said(capsys):

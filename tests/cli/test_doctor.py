@@ -26,16 +26,16 @@ def run(tmp_path):
         weft = [sys.executable, "-m", "weft"] if environment else [os.environ[WARM]]
         env = os.environ | own | environment
         done = subprocess.run([*weft, "doctor", "--json"], env=env, capture_output=True, text=True, check=False)
-        return done.returncode, {one["what"]: one for one in json.loads(done.stdout)}
+        return done.returncode, {load["what"]: load for load in json.loads(done.stdout)}
 
     tmp_path.chmod(0o700)
     return run
 
 
 def test_a_machine_in_order_is_good(run):
-    status, found = run()
+    status, result = run()
     assert status == 0
-    assert found["numba"]["state"] == found["kernel cache"]["state"] == found["runtime folder"]["state"] == "good"
+    assert result["numba"]["state"] == result["kernel cache"]["state"] == result["runtime folder"]["state"] == "good"
 
 
 def test_compile_runs_every_step_in_turn_and_names_it(monkeypatch, capsys):
@@ -72,36 +72,36 @@ def test_another_project_named_weft_in_the_environment_is_bad(run, tmp_path):
     metadata = tmp_path / "weft-0.9.118.dist-info" / "METADATA"
     metadata.parent.mkdir()
     metadata.write_text("Metadata-Version: 2.1\nName: weft\nVersion: 0.9.118\n")
-    status, found = run(PYTHONPATH=str(tmp_path))
-    assert (status, found["another weft"]["state"]) == (1, "bad")
-    assert "weft 0.9.118" in found["another weft"]["words"]
-    assert "pip uninstall weft" in found["another weft"]["words"]
+    status, result = run(PYTHONPATH=str(tmp_path))
+    assert (status, result["another weft"]["state"]) == (1, "bad")
+    assert "weft 0.9.118" in result["another weft"]["words"]
+    assert "pip uninstall weft" in result["another weft"]["words"]
 
 
 def test_a_cache_that_cannot_be_written_is_bad(run):
-    status, found = run(XDG_CACHE_HOME="/proc")
-    assert (status, found["kernel cache"]["state"]) == (1, "bad")
-    assert "XDG_CACHE_HOME" in found["kernel cache"]["words"]
+    status, result = run(XDG_CACHE_HOME="/proc")
+    assert (status, result["kernel cache"]["state"]) == (1, "bad")
+    assert "XDG_CACHE_HOME" in result["kernel cache"]["words"]
 
 
 def test_a_folder_that_others_may_enter_is_bad(run, tmp_path):
     (tmp_path / "weft").mkdir(mode=0o755)
-    status, found = run()
-    assert (status, found["runtime folder"]["state"]) == (1, "bad")
+    status, result = run()
+    assert (status, result["runtime folder"]["state"]) == (1, "bad")
 
 
 def test_what_a_killed_lab_left_is_named(run, tmp_path):
     (tmp_path / "weft").mkdir(mode=0o700)
     for name in ("gone.lock", "gone.sock"):
         Path(tmp_path / "weft" / name).touch()
-    status, found = run()
-    assert (status, found["lab gone"]["state"]) == (0, "missing")
+    status, result = run()
+    assert (status, result["lab gone"]["state"]) == (0, "missing")
 
 
 def test_where_programs_can_have_no_sysfs_of_their_own_the_reason_is_said(monkeypatch):
     from weft.lab import doctor
 
-    said = "weft: --sysfs needs mounts of its own\n  As root ..."
-    monkeypatch.setattr("weft.lab.programs.run", lambda *_: subprocess.CompletedProcess([], 2, "", said))
-    (found,) = [one for one in doctor.findings() if one.what == "a /sys for hosts"]
-    assert (found.state, found.words) == ("missing", "--sysfs needs mounts of its own")
+    output = "weft: --sysfs needs mounts of its own\n  As root ..."
+    monkeypatch.setattr("weft.lab.programs.run", lambda *_: subprocess.CompletedProcess([], 2, "", output))
+    (result,) = [finding for finding in doctor.findings() if finding.what == "a /sys for hosts"]
+    assert (result.state, result.words) == ("missing", "--sysfs needs mounts of its own")

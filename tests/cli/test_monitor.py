@@ -59,9 +59,9 @@ def test_where_nothing_runs_both_say_so():
 
 
 def test_the_carrier_of_a_lab_that_is_gone_is_closed(monkeypatch):
-    made = [Mock(**{"exchange.side_effect": ConfigError("mine is gone")}) for _ in range(3)]
-    coming = iter(made)
+    result = [Mock(**{"exchange.side_effect": ConfigError("mine is gone")}) for _ in range(3)]
+    coming = iter(result)
     monkeypatch.setattr(Subnet, "attach", lambda _: next(coming))
     watch = new_watch(Subnet(ibsim="mine"), 10.0)
     assert [watch.tick().failure for _ in range(3)] == ["mine is gone"] * 3
-    assert [carrier.close.call_count for carrier in made] == [1, 1, 0]
+    assert [carrier.close.call_count for carrier in result] == [1, 1, 0]

@@ -35,9 +35,9 @@ def test_a_collective_goes_by_any_of_its_names(name: str, capsys: pytest.Capture
 
 def test_options_come_before_the_fabric_as_in_nccl_tests(capsys: pytest.CaptureFixture[str]) -> None:
     app(["nccl", "broadcast", "-b", "1M", "-e", "3M", "-i", "1M", PAIR])
-    found = rows(capsys.readouterr().out)
-    assert [row[0] for row in found] == ["1048576", "2097152", "3145728"]
-    assert found[0][3:5] == ["none", "0"]
+    result = rows(capsys.readouterr().out)
+    assert [row[0] for row in result] == ["1048576", "2097152", "3145728"]
+    assert result[0][3:5] == ["none", "0"]
 
 
 def test_servers_are_the_first_so_many_or_those_named(capsys: pytest.CaptureFixture[str]) -> None:
@@ -71,23 +71,23 @@ def test_algorithm_and_protocol_can_be_forced_by_nccls_names(capsys: pytest.Capt
 
 
 def test_channels_of_pairs_are_nccls_p2p_channels(capsys: pytest.CaptureFixture[str]) -> None:
-    said = []
+    output = []
     for channels in (("--channels", "1"), ()):
         app(["nccl", "sendrecv", PAIR, "-b", "1G", "-e", "1G", *channels, "--json"])
-        said.append(json.loads(capsys.readouterr().out))
-    assert said[0]["env"] == ["NCCL_MIN_P2P_NCHANNELS=1", "NCCL_MAX_P2P_NCHANNELS=1"]
-    one, usual = (each["results"][0] for each in said)
-    assert (one["weft"]["channels"], usual["weft"]["channels"]) == (1, 16)
-    assert one["in_place"]["bus_bw"] < 14 < usual["in_place"]["bus_bw"]
+        output.append(json.loads(capsys.readouterr().out))
+    assert output[0]["env"] == ["NCCL_MIN_P2P_NCHANNELS=1", "NCCL_MAX_P2P_NCHANNELS=1"]
+    item, usual = (each["results"][0] for each in output)
+    assert (item["weft"]["channels"], usual["weft"]["channels"]) == (1, 16)
+    assert item["in_place"]["bus_bw"] < 14 < usual["in_place"]["bus_bw"]
 
 
 def test_json_is_nccl_tests_with_seed_and_version(capsys: pytest.CaptureFixture[str]) -> None:
     app(["nccl", "all_reduce", PAIR, "-e", "64", "--seed", "7", "--algo", "Ring", "--json"])
-    said = json.loads(capsys.readouterr().out)
-    assert [one["size"] for one in said["results"]] == [8, 16, 32, 64]
-    assert said["env"] == ["NCCL_ALGO=Ring"]
-    assert said["weft"]["seed"] == 7
-    assert said["weft"]["spec"] == PAIR
+    output = json.loads(capsys.readouterr().out)
+    assert [item["size"] for item in output["results"]] == [8, 16, 32, 64]
+    assert output["env"] == ["NCCL_ALGO=Ring"]
+    assert output["weft"]["seed"] == 7
+    assert output["weft"]["spec"] == PAIR
 
 
 def test_the_tuner_file_is_written_beside_the_table(capsys: pytest.CaptureFixture[str], tmp_path) -> None:
@@ -95,7 +95,7 @@ def test_the_tuner_file_is_written_beside_the_table(capsys: pytest.CaptureFixtur
     app(["nccl", "all_reduce", PAIR, "-e", "1M", "--tuner", str(path)])
     assert f"# {path}: written" in capsys.readouterr().out
     assert path.read_text().splitlines()[-1].startswith("allreduce,")
-    assert [one.name for one in tmp_path.iterdir()] == ["tuner.csv"]
+    assert [item.name for item in tmp_path.iterdir()] == ["tuner.csv"]
 
 
 def test_the_picture_says_that_it_is_simulated_of_what_and_with_which_options(
@@ -104,10 +104,10 @@ def test_the_picture_says_that_it_is_simulated_of_what_and_with_which_options(
     path = tmp_path / "curve.svg"
     app(["nccl", "all_reduce", PAIR, "-b", "1M", "-e", "4M", "--algo", "ring", "--seed", "7", "--picture", str(path)])
     assert f"# {path}: written" in capsys.readouterr().out
-    told = set(re.findall("<!-- (.*?) -->", path.read_text()))  # what the outlines of letters spell
-    assert f"all_reduce_perf, 16 GPUs of {PAIR}" in told
-    assert {"bus bandwidth (GB/s, simulated)", "1M", "4M", "Ring/LL128"} <= told
-    note = next(one for one in told if one.startswith(f"Simulated by weft {weft.__version__}, not measured"))
+    messages = set(re.findall("<!-- (.*?) -->", path.read_text()))  # what the outlines of letters spell
+    assert f"all_reduce_perf, 16 GPUs of {PAIR}" in messages
+    assert {"bus bandwidth (GB/s, simulated)", "1M", "4M", "Ring/LL128"} <= messages
+    note = next(item for item in messages if item.startswith(f"Simulated by weft {weft.__version__}, not measured"))
     assert "seed=7" in note
 
 
@@ -125,7 +125,7 @@ def test_calibration_shows_every_published_run_and_one_with_its_source(capsys: p
 
     app(["nccl", "calibration"])
     printed = capsys.readouterr().out
-    assert all(one.name in printed for one in runs())
+    assert all(run.name in printed for run in runs())
     app(["nccl", "calibration", runs()[0].name])
     assert f"Source: {runs()[0].source}" in capsys.readouterr().out
     with pytest.raises(UnknownName, match="run"):
@@ -136,9 +136,9 @@ def test_calibration_as_json_has_measured_and_simulated_of_every_size(capsys: py
     from weft.collectives.nccl.calibration import runs
 
     app(["nccl", "calibration", "--json"])
-    said = json.loads(capsys.readouterr().out)
-    assert [one["name"] for one in said] == [one.name for one in runs()]
-    figure = said[0]["figures"][0]
+    output = json.loads(capsys.readouterr().out)
+    assert [item["name"] for item in output] == [item.name for item in runs()]
+    figure = output[0]["figures"][0]
     assert (figure["size_bytes"], figure["measured_us"]) == runs()[0].rows[0]
     assert figure["error"] == pytest.approx(figure["simulated_us"] / figure["measured_us"] - 1)
 
@@ -229,12 +229,12 @@ def test_variables_of_nccl_are_taken_from_its_environment(
 
 
 def test_elements_of_another_type_are_counted_and_take_as_long(capsys: pytest.CaptureFixture[str]) -> None:
-    found = []
+    result = []
     for flags in ([], ["-d", "bfloat16"]):
         app(["nccl", "all_gather", PAIR, "-b", "1000", "-e", "1000", *flags])
-        found += rows(capsys.readouterr().out)
-    assert [row[:3] for row in found] == [["768", "12", "float"], ["768", "24", "bfloat16"]]
-    assert found[0][5] == found[1][5]
+        result += rows(capsys.readouterr().out)
+    assert [row[:3] for row in result] == [["768", "12", "float"], ["768", "24", "bfloat16"]]
+    assert result[0][5] == result[1][5]
 
 
 @pytest.mark.parametrize(

@@ -292,20 +292,20 @@ def instead(before: list[str], more: list[str]) -> list[str]:
     """The same command line with these options; `-` alone drops all others."""
     if more[0] == "-":
         return more[1:]
-    kept, dropped = [], False
+    remaining, dropped = [], False
     for word in before:
         dropped = word in more if word.startswith("-") else dropped
         if not dropped:
-            kept.append(word)
+            remaining.append(word)
         dropped = dropped and word.startswith("-")
-    return [*kept, *more]
+    return [*remaining, *more]
 
 
 def without_echo(said: Any) -> Any:
     """The result alone: not what was asked."""
     if isinstance(said, dict):
         return {key: without_echo(value) for key, value in said.items() if key not in ECHOED}
-    return [without_echo(one) for one in said] if isinstance(said, list) else said
+    return [without_echo(item) for item in said] if isinstance(said, list) else said
 
 
 def result(command: str, arguments: list[str], capsys: pytest.CaptureFixture[str]) -> Any:
@@ -336,15 +336,15 @@ def test_an_option_changes_the_result(command, option, places, capsys):
     before = words(base, places)
     after = instead(before, words(more, places))
     out = next((Path(word) for word in after if word.startswith(places["OUT"])), None)
-    found = result(command, after, capsys)
-    assert isinstance(found, dict | list) or option in REFUSES, found
+    results = result(command, after, capsys)
+    assert isinstance(results, dict | list) or option in REFUSES, results
     if out is not None:
         assert out.exists()
         return
     base_case = (command, *before)
     if base_case not in KNOWN:
         KNOWN[base_case] = result(command, before, capsys)
-    assert found != KNOWN[base_case]
+    assert results != KNOWN[base_case]
 
 
 TEXT = [(command, option) for command, cases in TEXTS.items() for option in cases]

@@ -61,8 +61,8 @@ def test_full_has_the_first_and_the_last_rank(capsys: pytest.CaptureFixture[str]
 
 
 def test_servers_are_the_first_so_many_or_those_named(capsys: pytest.CaptureFixture[str]) -> None:
-    for servers, said in (("3", "3 servers"), ("h2,h5", "2 servers")):
-        assert f"on each of {said}" in printed(capsys, "barrier", "star:hosts=8", "--servers", servers)
+    for servers, output in (("3", "3 servers"), ("h2,h5", "2 servers")):
+        assert f"on each of {output}" in printed(capsys, "barrier", "star:hosts=8", "--servers", servers)
     with pytest.raises(ConfigError, match=r"--servers 9: .* has 8"):
         app(["osu", "barrier", "star:hosts=8", "--servers", "9"])
 

@@ -64,11 +64,11 @@ def test_errors_of_the_system_are_never_without_words(monkeypatch, capsys):
 
 
 def test_a_fabric_goes_from_command_to_command():
-    made = weft("export", "fat-tree:hosts=12,radix=8", "-o", "-", "-f", "ibnetdiscover")
-    assert (made.returncode, made.stderr) == (0, "")
+    result = weft("export", "fat-tree:hosts=12,radix=8", "-o", "-", "-f", "ibnetdiscover")
+    assert (result.returncode, result.stderr) == (0, "")
     for name in ("-", "/dev/stdin"):
-        shown = weft("show", name, "--json", input=made.stdout)
-        assert '"servers": 12' in shown.stdout, shown.stderr
+        output = weft("show", name, "--json", input=result.stdout)
+        assert '"servers": 12' in output.stdout, output.stderr
 
 
 def test_a_picture_goes_to_standard_output():
@@ -104,9 +104,9 @@ def test_a_table_is_not_broken_inside_a_word_nor_wider_than_the_screen(rows):
     screen.print(table("a title", [f"head{'er' * i} of {i}" for i in range(len(rows[0]))], rows, "a note"))
     lines = screen.file.getvalue().splitlines()
     assert max(map(len, lines)) <= 80
-    shown = Counter(word for line in lines for word in line.split())
-    told = Counter(word for row in rows for cell in row if cell is not None for word in _show(cell).split())
-    assert told <= shown
+    output = Counter(word for line in lines for word in line.split())
+    messages = Counter(word for row in rows for cell in row if cell is not None for word in _show(cell).split())
+    assert messages <= output
 
 
 def test_columns_that_do_not_fit_stand_below_each_other_with_the_first_again():

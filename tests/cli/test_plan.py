@@ -21,11 +21,11 @@ def said(capsys, *arguments: str) -> str:
 def test_json_is_the_published_row_and_writes_nothing(capsys, tmp_path, monkeypatch):
     """DGX SuperPOD of DGX H100, RA-11333-001 V11, Table 4: one unit with UFM."""
     monkeypatch.chdir(tmp_path)
-    told = json.loads(said(capsys, "--gpus", "248", "--ufm-hosts", "--json"))
-    assert [told[name] for name in ("servers", "leaf", "spine", "core")] == [31, 8, 4, 0]
-    assert [told[f"cables_{between}"] for between in ("node_leaf", "leaf_spine", "spine_core")] == [248, 256, 0]
-    assert told["cables_ufm"] == 4
-    assert told["bill"]["items"][0]["count"] == 12
+    messages = json.loads(said(capsys, "--gpus", "248", "--ufm-hosts", "--json"))
+    assert [messages[name] for name in ("servers", "leaf", "spine", "core")] == [31, 8, 4, 0]
+    assert [messages[f"cables_{between}"] for between in ("node_leaf", "leaf_spine", "spine_core")] == [248, 256, 0]
+    assert messages["cables_ufm"] == 4
+    assert messages["bill"]["items"][0]["count"] == 12
     assert not list(tmp_path.iterdir())
 
 
@@ -43,15 +43,15 @@ def test_a_screen_for_people_and_a_folder(capsys, tmp_path, monkeypatch):
 
 def test_a_plan_says_what_moved_switches_would_save(capsys, tmp_path):
     """One more server can cost less where switches stand better; `--optimise` finds that for either."""
-    told = json.loads(said(capsys, "--servers", "53", "--server", "dgx-b200", "--json"))
-    saving = told["possible_saving"]
+    messages = json.loads(said(capsys, "--servers", "53", "--server", "dgx-b200", "--json"))
+    saving = messages["possible_saving"]
     assert saving["rounds"] == 1
     assert saving["optical_before"] > 2 * saving["optical_after"]
     out = said(capsys, "--servers", "53", "--server", "dgx-b200", "--folder", str(tmp_path / "p"), "--explain")
     assert f"USD or more: {saving['optical_before']} optical links become {saving['optical_after']}\n" in out
     moved = json.loads(said(capsys, "--servers", "53", "--server", "dgx-b200", "--json", "--optimise"))
     assert moved["possible_saving"] is None
-    assert moved["bill"]["low_usd"] <= told["bill"]["low_usd"] - min(saving["usd"])
+    assert moved["bill"]["low_usd"] <= messages["bill"]["low_usd"] - min(saving["usd"])
 
 
 def test_a_sum_without_switches_is_no_sum(capsys, tmp_path):
@@ -61,9 +61,9 @@ def test_a_sum_without_switches_is_no_sum(capsys, tmp_path):
 
 
 def test_any_fabric_can_be_planned(capsys, ndr_dump):
-    told = json.loads(said(capsys, str(ndr_dump), "--json"))
-    assert (told["leaf"], told["spine"], told["request"]) == (31, 9, None)
-    assert sum(run["count"] for run in told["runs"]) == told["cables_node_leaf"] + told["cables_leaf_spine"]
+    messages = json.loads(said(capsys, str(ndr_dump), "--json"))
+    assert (messages["leaf"], messages["spine"], messages["request"]) == (31, 9, None)
+    assert sum(run["count"] for run in messages["runs"]) == messages["cables_node_leaf"] + messages["cables_leaf_spine"]
 
 
 @pytest.mark.parametrize(
@@ -98,8 +98,8 @@ def test_ctrl_c_ends_the_search_with_the_best_so_far(capsys, monkeypatch):
 
 
 def test_training_counts_the_servers_and_no_host_of_ufm(capsys, tmp_path):
-    told = json.loads(
+    messages = json.loads(
         said(capsys, "--gpus", "8", "--ufm-hosts", "--train", "llama3-8b", "--json", "--folder", str(tmp_path / "p"))
     )
-    assert told["upkeep"]["tokens_per_s"] > 0
-    assert told == json.loads((tmp_path / "p" / "plan.json").read_text())
+    assert messages["upkeep"]["tokens_per_s"] > 0
+    assert messages == json.loads((tmp_path / "p" / "plan.json").read_text())

@@ -40,13 +40,13 @@ def weft(*arguments: str) -> subprocess.CompletedProcess[str]:
 def test_a_trace_as_json_with_its_timeline(message, tmp_path):
     done = weft(message, "--fabric", "star:hosts=2", "--json", "--trace-out", str(tmp_path / "out.json"))
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert (found["format"], found["engine"], found["method"]) == ("GOAL", "flow", "together")
-    assert found["nodes"] == {"compute": 2, "collective": 0, "send": 1, "recv": 1}
-    assert 3e-3 < found["total_s"] < 3.1e-3
-    assert [one["compute_s"] for one in found["ranks"]] == pytest.approx([2e-3, 1e-3])
+    result = json.loads(done.stdout)
+    assert (result["format"], result["engine"], result["method"]) == ("GOAL", "flow", "together")
+    assert result["nodes"] == {"compute": 2, "collective": 0, "send": 1, "recv": 1}
+    assert 3e-3 < result["total_s"] < 3.1e-3
+    assert [item["compute_s"] for item in result["ranks"]] == pytest.approx([2e-3, 1e-3])
     events = json.loads((tmp_path / "out.json").read_text())["traceEvents"]
-    assert {one["name"] for one in events if one["ph"] == "X"} >= {"calc a", "send b", "wait: recv a", "recv a"}
+    assert {item["name"] for item in events if item["ph"] == "X"} >= {"calc a", "send b", "wait: recv a", "recv a"}
 
 
 def test_ranks_as_csv(message):

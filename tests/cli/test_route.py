@@ -181,11 +181,11 @@ def test_islands_are_named(islands, more):
 @pytest.mark.parametrize("fault", ["cut:leaf3/9", "dead:spine2", "dead:h7"])
 def test_entries_changed_by_a_fault_are_counted(fault, capsys):
     app(["route", "fat-tree:hosts=128,radix=16", "--fault", fault, "--json"])
-    said = json.loads(capsys.readouterr().out)
-    assert said["verdict"]["ok"]
-    assert fault.split(":")[1] in said["changes"][-1]
-    assert said["changed_entries"] < 500
-    assert (said["changed_entries"] == 0) == (fault == "dead:h7")
+    output = json.loads(capsys.readouterr().out)
+    assert output["verdict"]["ok"]
+    assert fault.split(":")[1] in output["changes"][-1]
+    assert output["changed_entries"] < 500
+    assert (output["changed_entries"] == 0) == (fault == "dead:h7")
 
 
 def test_a_fabric_with_one_host_has_tables_and_a_proof_and_no_traffic(capsys, tmp_path):

@@ -17,14 +17,14 @@ SMALL = ("--messages", "60", "--servers", "3")
 def test_the_list_has_every_scenario(capsys):
     app(["scenario"])
     printed = capsys.readouterr().out
-    for name, one in SCENARIOS.items():
+    for name, item in SCENARIOS.items():
         assert name in printed
-        assert one.question in printed
+        assert item.question in printed
 
 
 def test_every_scenario_is_a_command_with_its_question_as_help():
-    for name, one in SCENARIOS.items():
-        assert (app["scenario"][name].default_command.__doc__ or "").splitlines()[0] == one.question
+    for name, item in SCENARIOS.items():
+        assert (app["scenario"][name].default_command.__doc__ or "").splitlines()[0] == item.question
 
 
 def test_a_scenario_prints_claim_finding_and_trust_and_draws(capsys, tmp_path):
@@ -39,11 +39,11 @@ def test_a_scenario_prints_claim_finding_and_trust_and_draws(capsys, tmp_path):
 
 def test_json_has_the_same_with_seed_options_and_version(capsys):
     app(["scenario", "qos", *SMALL, "--seed", "7", "--json"])
-    said = json.loads(capsys.readouterr().out)
-    assert (said["weft"], said["seed"], said["options"]["servers"]) == (weft.__version__, 7, 3)
-    assert said["rows"][1]["p50 µs"] == said["figures"]["p50_us"]["one lane"]
-    assert said["claim"]
-    assert said["finding"]
+    output = json.loads(capsys.readouterr().out)
+    assert (output["weft"], output["seed"], output["options"]["servers"]) == (weft.__version__, 7, 3)
+    assert output["rows"][1]["p50 µs"] == output["figures"]["p50_us"]["one lane"]
+    assert output["claim"]
+    assert output["finding"]
 
 
 def test_an_unknown_scenario_names_a_near_one():

@@ -43,25 +43,25 @@ def test_a_dump_takes_as_long_as_the_fabric_that_it_is_of(dump: Path, capsys: py
 
 def test_compare_and_train_take_it_too(dump: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ("compare", str(dump), "--as", "dgx*=dgx-a100", "--servers", "dgx2..3", "--fabrics", "hdr", "--json")
-    found = said(capsys, *words)
-    assert (found["servers"], found["gpus"]) == (2, 16)
+    result = said(capsys, *words)
+    assert (result["servers"], result["gpus"]) == (2, 16)
     job = ("train", "gpt-5b", "--gpus", "16", "--tp", "8", "--json")
-    one = said(capsys, *job, "--fabric", str(dump), "--as", "dgx1..3=dgx-a100")
+    item = said(capsys, *job, "--fabric", str(dump), "--as", "dgx1..3=dgx-a100")
     other = said(capsys, *job, "--fabric", "star:hosts=3,server=dgx-a100")
-    assert one["step_s"] == pytest.approx(other["step_s"], rel=1e-3)
+    assert item["step_s"] == pytest.approx(other["step_s"], rel=1e-3)
     with pytest.raises(ConfigError, match="give --fabric FILE"):
         app([*job, "--as", "dgx*=dgx-a100"])
 
 
 def test_import_writes_a_template_that_is_used_by_its_path(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     files.write(load("star:hosts=1,server=dgx-h100"), tmp_path / "topo.xml", None)
-    made = tmp_path / "my-server.yaml"
-    app(["server", "import", str(tmp_path / "topo.xml"), "-o", str(made), "--gpu", "H100", "--adapter", "ConnectX-7"])
+    result = tmp_path / "my-server.yaml"
+    app(["server", "import", str(tmp_path / "topo.xml"), "-o", str(result), "--gpu", "H100", "--adapter", "ConnectX-7"])
     assert "written" in capsys.readouterr().out
-    assert catalog.server(str(made)).pcie_tree["pcie0"] == ("gpu0", "gpu1", "mlx5_0", "mlx5_3")
+    assert catalog.server(str(result)).pcie_tree["pcie0"] == ("gpu0", "gpu1", "mlx5_0", "mlx5_3")
     times = [
         said(capsys, "nccl", "all_reduce", f"star:hosts=2,server={server}", *SIZES)["results"]
-        for server in (made, "dgx-h100")
+        for server in (result, "dgx-h100")
     ]
     assert times[0] == times[1]
     for words, says in (((), "needs -o FILE"), (("-o", str(tmp_path / "my.txt")), "end in .yaml")):

@@ -78,22 +78,27 @@ def test_ethernet_runs_by_hashed_paths(capsys, network):
 
 
 def test_options_reach_the_engine(capsys):
-    given = {"paths": "adaptive", "switching": "store-and-forward", "memory": "gpudirect", "congestion-control": "ib"}
-    given |= {"mtu": "2048", "buffer": "32K", "watch": "leaf1/1,leaf2/5", "watch-every-us": "0.5"}
+    arguments = {
+        "paths": "adaptive",
+        "switching": "store-and-forward",
+        "memory": "gpudirect",
+        "congestion-control": "ib",
+    }
+    arguments |= {"mtu": "2048", "buffer": "32K", "watch": "leaf1/1,leaf2/5", "watch-every-us": "0.5"}
     facts = json_of(
-        capsys, TREE, "--size", "64K", *(word for key, value in given.items() for word in (f"--{key}", value))
+        capsys, TREE, "--size", "64K", *(word for key, value in arguments.items() for word in (f"--{key}", value))
     )
-    found = facts["options"]
-    assert (found["paths"], found["switching"], found["memory"]) == ("adaptive", "store-and-forward", "gpudirect")
-    assert (found["congestion_control"], found["mtu_bytes"], found["buffer_bytes"]) == ("ib", 2048, 32_768)
-    assert (found["watch"], found["watch_every_ps"]) == (["leaf1/1", "leaf2/5"], 500_000)
+    result = facts["options"]
+    assert (result["paths"], result["switching"], result["memory"]) == ("adaptive", "store-and-forward", "gpudirect")
+    assert (result["congestion_control"], result["mtu_bytes"], result["buffer_bytes"]) == ("ib", 2048, 32_768)
+    assert (result["watch"], result["watch_every_ps"]) == (["leaf1/1", "leaf2/5"], 500_000)
 
 
 def test_a_pattern_can_be_kept_and_run_again(capsys, tmp_path):
     path = tmp_path / "kept.csv"
-    kept = json_of(capsys, TREE, "--size", "16K", "--write-traffic", str(path))
+    remaining = json_of(capsys, TREE, "--size", "16K", "--write-traffic", str(path))
     again = json_of(capsys, TREE, "--traffic", str(path))
-    assert kept["digest"] == again["digest"]
+    assert remaining["digest"] == again["digest"]
     assert len(read_traffic(path, route(weft.load(TREE)).fabric)) == 16
 
 
@@ -104,17 +109,17 @@ def test_tables_of_opensm_are_run_as_they_are(capsys, tmp_path):
     lft[:4][(lft[:4] > 4) & (lft[:4] <= 8)] = 5
     write_dumps(fabric, tmp_path)
     subnet, arguments = str(tmp_path / "opensm-subnet.lst"), ("--traffic", "shift", "--distance", "4", "--size", "256K")
-    given = json_of(capsys, subnet, "--tables", str(tmp_path), *arguments)
+    values = json_of(capsys, subnet, "--tables", str(tmp_path), *arguments)
     own = json_of(capsys, subnet, *arguments)
-    assert (given["routing"], own["routing"]) == (
+    assert (values["routing"], own["routing"]) == (
         f"tables of {tmp_path}, lanes unknown: all paths share one",
         "routed by fat-tree",
     )
-    assert {link["port"] for link in given["busiest_links"][:4]} <= {
+    assert {link["port"] for link in values["busiest_links"][:4]} <= {
         *(f"leaf{n}/5" for n in range(1, 5)),
         *(f"spine{n}/{m}" for n in (1, 2) for m in range(1, 9)),
     }
-    assert given["last_arrival_ps"] > 2.5 * own["last_arrival_ps"]
+    assert values["last_arrival_ps"] > 2.5 * own["last_arrival_ps"]
 
 
 def test_adapters_back_to_back_need_no_routes(capsys, tmp_path):
@@ -160,7 +165,7 @@ def test_a_sweep_prints_a_row_for_each_load_and_path(capsys, tmp_path):
     ]
     assert "paths adaptive, p99" in picture.read_text()
     facts = json_of(capsys, TREE, *arguments)
-    assert [(one["load"], one["options"]["paths"]) for one in facts][1:3] == [(0.8, "table"), (0.2, "adaptive")]
+    assert [(fact["load"], fact["options"]["paths"]) for fact in facts][1:3] == [(0.8, "table"), (0.2, "adaptive")]
 
 
 @pytest.mark.parametrize(

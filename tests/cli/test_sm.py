@@ -134,9 +134,9 @@ def test_a_host_that_is_not_there_brings_near_ones(lab):
 
 
 def test_a_folder_or_a_log_that_cannot_be_made_is_said_before_the_sweep(lab, tmp_path):
-    taken = write(tmp_path / "file", "")
+    used = write(tmp_path / "file", "")
     with pytest.raises(ConfigError, match=r"cannot create the folder .*file/dumps for dumps"):
-        run("--once", "--dump", taken / "dumps")
+        run("--once", "--dump", used / "dumps")
     config = write(tmp_path / "opensm.conf", f"log_file {tmp_path}/no/folder/sm.log\n")
     with pytest.raises(ConfigError, match=r"log_file .*sm\.log: cannot write this file"):
         run("--once", "-F", config)
@@ -164,9 +164,9 @@ def test_the_status_is_a_page_of_words_and_the_same_as_json(lab, capsys):
         assert any(words in line for line in page), words
     assert all(line == line.rstrip() for line in page)
     run("status", "--lab", lab.name, "--json")
-    (found, *_) = [one for one in json.loads(capsys.readouterr().out) if one["port"] == "h3/1"]
-    assert (found["sm_state"], found["running"], found["priority"]) == ("stopped", False, 5)
-    assert found["sweep"]["engine"] == "fat-tree"
+    (result, *_) = [load for load in json.loads(capsys.readouterr().out) if load["port"] == "h3/1"]
+    assert (result["sm_state"], result["running"], result["priority"]) == ("stopped", False, 5)
+    assert result["sweep"]["engine"] == "fat-tree"
 
 
 def test_the_status_is_of_labs_that_run_and_says_which(lab, runtime, capsys):
@@ -191,9 +191,9 @@ def test_the_status_is_of_labs_that_run_and_says_which(lab, runtime, capsys):
 
 def test_a_run_with_json_prints_its_status_alone(lab, capsys):
     run("--once", "--json")
-    found = json.loads(capsys.readouterr().out)
-    assert found["sm_state"] == "stopped"
-    assert found["sweep"]["adapters"] == 8
+    result = json.loads(capsys.readouterr().out)
+    assert result["sm_state"] == "stopped"
+    assert result["sweep"]["adapters"] == 8
 
 
 def test_the_options_that_it_writes_it_reads(tmp_path, capsys):
@@ -264,8 +264,8 @@ def test_sighup_reads_the_files_again_and_sigterm_ends_it_in_order(lab, tmp_path
         until(lambda: "0x0009" in _partitions(state), "SIGHUP changes nothing")
         ManagerSocket(socket_of(state)).allocate(define="blue=0x0007: ALL;")
         run("status", "--state", state, "--json")
-        shown = json.loads(capsys.readouterr().out)[0]["partitions"]
-        assert shown == {"0x7fff": "Default", "0x0009": "red", "0x0007": "blue"}
+        output = json.loads(capsys.readouterr().out)[0]["partitions"]
+        assert output == {"0x7fff": "Default", "0x0009": "red", "0x0007": "blue"}
         partitions.write_text("nonsense\n")
         process.send_signal(signal.SIGHUP)
         until(lambda: "what was read before stays" in log.read_text(), "a bad file is not told")

@@ -80,9 +80,9 @@ def test_after_kill_9_the_same_command_goes_on_where_it_was(half_way, monkeypatc
 def test_ctrl_c_ends_it_with_what_has_run(half_way):
     folder, process, worker = half_way
     os.killpg(process.pid, signal.SIGINT)  # as terminals do: to all that run there
-    _, said = process.communicate(timeout=PATIENCE_S)
+    _, output = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130
-    assert said == "weft: stopped. What has run is in out.csv.journal: the same command goes on.\n"
+    assert output == "weft: stopped. What has run is in out.csv.journal: the same command goes on.\n"
     assert is_gone(worker)
     assert places(folder) == [0, 1]
 
@@ -140,9 +140,9 @@ def test_rows_are_those_of_csv(line, capsys):
     rows = run_one(line.split())
     assert capsys.readouterr().out == ""
     assert len(rows) == len(printed) >= 1
-    for row, shown in zip(rows, printed, strict=True):
+    for row, output in zip(rows, printed, strict=True):
         for name in row.keys() - MACHINE_DEPENDENT:
-            assert shown[name] == ("" if row[name] is None else str(row[name])), name
+            assert output[name] == ("" if row[name] is None else str(row[name])), name
 
 
 def test_whoever_waits_at_a_terminal_sees_that_something_happens(tmp_path):

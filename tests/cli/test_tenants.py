@@ -26,14 +26,14 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 @pytest.fixture
 def driver(monkeypatch):
-    found = MemoryDriver(fabric(8, ports=2))
+    result = MemoryDriver(fabric(8, ports=2))
 
     @contextmanager
     def find(where, pool=None):
-        yield found
+        yield result
 
     monkeypatch.setattr(tenants, "find_driver", find)
-    return found
+    return result
 
 
 @pytest.fixture
@@ -58,16 +58,17 @@ def rows(said, *first):
 
 def test_a_plan_shows_changes_lanes_and_notes_and_changes_nothing(driver, file, capsys):
     assert weft("plan", file) == 3
-    said = capsys.readouterr().out
-    assert "  + acme=0x0100, SL 1, IPoIB\n      + h[1-2] full, index 0\n" in said
+    output = capsys.readouterr().out
+    assert "  + acme=0x0100, SL 1, IPoIB\n      + h[1-2] full, index 0\n" in output
     assert (
-        "Note: tenant beta: 0x0000000000009901 is not in the fabric now; it gets its P_Keys when it comes up\n" in said
+        "Note: tenant beta: 0x0000000000009901 is not in the fabric now; it gets its P_Keys when it comes up\n"
+        in output
     )
-    assert rows(said, "mpi", "storage") == [
+    assert rows(output, "mpi", "storage") == [
         ["mpi", "1", "1", "high", "50", "50"],
         ["storage", "2", "2", "low", "40", "40"],
     ]
-    assert said.endswith("memory. Plan: 3 to create, 2 to change, 0 to destroy.\n")
+    assert output.endswith("memory. Plan: 3 to create, 2 to change, 0 to destroy.\n")
     assert driver.writes == 0
 
 
@@ -77,9 +78,9 @@ def test_what_is_applied_is_shown_and_destroyed(driver, file, capsys):
     assert weft("plan", file) == 0
     assert capsys.readouterr().out.endswith("memory. No changes: the fabric matches the intent.\n")
     assert weft() == 0
-    said = capsys.readouterr().out
-    assert "Ports are limited members of Default (0x7fff)" in said
-    assert rows(said, "nas") == [["nas", "0x0101", "2", "h8", "h[1-2]"]]
+    output = capsys.readouterr().out
+    assert "Ports are limited members of Default (0x7fff)" in output
+    assert rows(output, "nas") == [["nas", "0x0101", "2", "h8", "h[1-2]"]]
     assert weft("destroy", file, "--yes", "--open-default") == 0
     assert driver.allocation == Allocation()
     assert weft("show") == 0
@@ -89,7 +90,7 @@ def test_what_is_applied_is_shown_and_destroyed(driver, file, capsys):
 def test_programs_read_json(driver, file, capsys):
     assert weft("apply", file, "--yes", "--json") == 0
     facts = json.loads(capsys.readouterr().out)
-    assert [one["action"] for one in facts["changes"]] == ["create", "create", "create", "change", "create"]
+    assert [fact["action"] for fact in facts["changes"]] == ["create", "create", "create", "change", "create"]
     assert facts["lanes"][1] == {
         "class": "mpi", "sl": 1, "vl": 1, "priority": "high", "asked_percent": 50, "given_percent": 50,
     }  # fmt: skip
@@ -124,15 +125,15 @@ def test_what_the_fabric_cannot_have_is_said_with_its_line(driver, tmp_path):
 @pytest.fixture
 def ufm(monkeypatch, tmp_path):
     """A fabric that commands come back to, one after the other."""
-    found = MemoryDriver(fabric(8))
+    result = MemoryDriver(fabric(8))
 
     @contextmanager
     def reach(where, pool=None):
-        yield found
+        yield result
 
     monkeypatch.setattr(tenant_drivers, "reach", reach)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    return found
+    return result
 
 
 def test_a_host_that_is_down_keeps_its_seat_from_one_command_to_the_next(ufm, tmp_path, capsys):
@@ -142,14 +143,14 @@ def test_a_host_that_is_down_keeps_its_seat_from_one_command_to_the_next(ufm, tm
     ufm.ports = Inventory(tuple(port for port in ufm.ports.ports if port.host != "h2"))
     file.write_text(file.read_text().replace("h3", "h4"))
     assert weft("apply", str(file), "--yes", *at) == 0
-    said = capsys.readouterr().out
-    assert "Note: tenant a: h2/1 is not in the fabric now; it gets its P_Keys when it comes up\n" in said
-    assert [[*one.members] for one in ufm.allocation.partitions.values()] == [[0x101, 0x201], [0x401]]
+    output = capsys.readouterr().out
+    assert "Note: tenant a: h2/1 is not in the fabric now; it gets its P_Keys when it comes up\n" in output
+    assert [[*item.members] for item in ufm.allocation.partitions.values()] == [[0x101, 0x201], [0x401]]
     assert weft("show", *at) == 0
     assert capsys.readouterr().out.endswith("\nOffline: h2\n")
     assert weft("show", "--json", *at) == 0
     (a, _) = json.loads(capsys.readouterr().out)["partitions"]
-    assert [(one["port"], one["is_there"]) for one in a["members"]] == [("h1/1", True), ("h2/1", False)]
+    assert [(item["port"], item["is_there"]) for item in a["members"]] == [("h1/1", True), ("h2/1", False)]
     file.write_text(file.read_text().replace("h4", "h44"))
     with pytest.raises(ConfigError, match="no host 'h44'"):
         weft("plan", str(file), *at)
@@ -202,9 +203,9 @@ def test_prove_fails_where_the_fabric_is_open_and_the_intent_is_not(monkeypatch,
     assert weft("prove") == 0
     assert capsys.readouterr().out.startswith("open")
     assert weft("prove", str(tmp_path / "intent.toml")) == 1
-    said = capsys.readouterr().out
-    assert said.startswith("NOT isolated")
-    assert "h2/1 to h3/1 on 0xffff (Default)" in said
+    output = capsys.readouterr().out
+    assert output.startswith("NOT isolated")
+    assert "h2/1 to h3/1 on 0xffff (Default)" in output
 
 
 def test_an_unknown_action_is_refused(driver):
@@ -238,6 +239,6 @@ def test_a_policy_is_simulated_with_its_seed(capsys):
         == 0
     )
     facts = json.loads(capsys.readouterr().out)
-    alone, before, after = (one["p50_us"] for one in facts["outcomes"])
+    alone, before, after = (fact["p50_us"] for fact in facts["outcomes"])
     assert alone < after < before
     assert (facts["seed"], facts["tenant"], facts["load"]) == (3, "acme", "nas")

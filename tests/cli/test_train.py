@@ -57,15 +57,15 @@ def test_faults_replace_the_parts_of_the_step(capsys):
 
 
 def test_json_has_the_figures_the_parts_the_options_the_seed_and_the_version(capsys):
-    said = json_of(capsys, *SMALL, "--seed", "7", "--tokens", "300B")
-    assert (said["weft"], said["seed"], said["model"], said["gpus"]) == (weft.__version__, 7, "llama3-8b", 16)
-    assert sum(said["parts"].values()) == pytest.approx(said["step_s"])
-    assert said["tokens_per_s"] == pytest.approx(32 * 8192 / said["step_s"])
-    assert 0.2 < said["mfu"] < 0.7
-    assert said["days"] == pytest.approx(300e9 / said["tokens_per_s"] / 86_400)
-    memory = said["memory"]
+    output = json_of(capsys, *SMALL, "--seed", "7", "--tokens", "300B")
+    assert (output["weft"], output["seed"], output["model"], output["gpus"]) == (weft.__version__, 7, "llama3-8b", 16)
+    assert sum(output["parts"].values()) == pytest.approx(output["step_s"])
+    assert output["tokens_per_s"] == pytest.approx(32 * 8192 / output["step_s"])
+    assert 0.2 < output["mfu"] < 0.7
+    assert output["days"] == pytest.approx(300e9 / output["tokens_per_s"] / 86_400)
+    memory = output["memory"]
     assert sum(memory["parts_bytes"].values()) == memory["total_bytes"] == 80 * 2**30 - memory["free_bytes"]
-    options = said["options"]
+    options = output["options"]
     assert options.keys() == {"layout", "transformer", "site", "engine", "slowest"}
     assert (options["layout"]["tp"], options["layout"]["dp"], options["layout"]["micro_batches"]) == (2, 8, 4)
     assert options["site"]["spec"] == "superpod:su=1,servers=2,leaves=1,switch=QM9700"
@@ -81,19 +81,19 @@ def test_csv_has_one_row(capsys):
 
 
 def test_without_a_layout_the_fastest_is_taken(capsys):
-    found = json_of(capsys, "llama3-8b", "--gpus", "8", "--seq", "2048")
-    given = json_of(capsys, "llama3-8b", "--gpus", "8", "--seq", "2048", "--tp", "2")
-    assert found["step_s"] <= given["step_s"]
+    result = json_of(capsys, "llama3-8b", "--gpus", "8", "--seq", "2048")
+    arguments = json_of(capsys, "llama3-8b", "--gpus", "8", "--seq", "2048", "--tp", "2")
+    assert result["step_s"] <= arguments["step_s"]
 
 
 def test_copies_say_how_many_gpus(capsys):
-    said = json_of(capsys, "llama3-8b", "--dp", "4", "--tp", "4", "--engine", "analytic")
-    assert said["gpus"] == 16
+    output = json_of(capsys, "llama3-8b", "--dp", "4", "--tp", "4", "--engine", "analytic")
+    assert output["gpus"] == 16
 
 
 def test_flags_make_another_shape(capsys):
-    said = json_of(capsys, *SMALL, "--layers", "16", "--vocab", "32000", "--engine", "analytic")
-    shape = said["options"]["transformer"]
+    output = json_of(capsys, *SMALL, "--layers", "16", "--vocab", "32000", "--engine", "analytic")
+    shape = output["options"]["transformer"]
     assert (shape["layers"], shape["vocab"], shape["hidden"]) == (16, 32000, 4096)
 
 
@@ -111,17 +111,17 @@ def test_a_dump_is_trained_on_by_the_servers_that_are_named(capsys, tmp_path):
     app(["export", "star:hosts=3,server=dgx-a100", "-f", "ibnetdiscover", "-o", str(path)])
     capsys.readouterr()
     flags = ("llama3-8b", "--tp", "2", "--fabric", str(path), "--as", "dgx*=dgx-a100", "--engine", "analytic")
-    said = json_of(capsys, *flags, "--servers", "dgx2..3")
-    assert (said["gpus"], said["options"]["site"]["gpu"]) == (16, "A100")
-    assert said["options"]["site"]["names"] == ["dgx2", "dgx3"]
+    output = json_of(capsys, *flags, "--servers", "dgx2..3")
+    assert (output["gpus"], output["options"]["site"]["gpu"]) == (16, "A100")
+    assert output["options"]["site"]["names"] == ["dgx2", "dgx3"]
     with pytest.raises(ConfigError, match="--scale stands instead of --servers"):
         app(["train", *flags, "--servers", "2", "--scale", "8,16"])
 
 
 def test_what_is_not_hidden_takes_longer(capsys):
     hidden = json_of(capsys, *SMALL, "--engine", "analytic")
-    shown = json_of(capsys, *SMALL, "--engine", "analytic", "--no-overlap-grad-reduce", "--no-overlap-param-gather")
-    assert shown["parts"]["dp"] > hidden["parts"]["dp"]
+    output = json_of(capsys, *SMALL, "--engine", "analytic", "--no-overlap-grad-reduce", "--no-overlap-param-gather")
+    assert output["parts"]["dp"] > hidden["parts"]["dp"]
 
 
 @pytest.mark.parametrize(
@@ -203,16 +203,16 @@ def test_a_scaling_curve(capsys, tmp_path):
 
 def test_the_best_layouts(capsys):
     flags = ("llama3-8b", "--gpus", "8", "--search", "--micro-batch", "1", "--vp", "1")
-    told = json_of(capsys, *flags)
-    assert (told["seed"], told["server"]) == (1, "dgx-h100")
-    assert told["spec"] == "superpod:su=1,servers=1,leaves=1,switch=QM9700"
-    found = told["layouts"]
-    times = [one["step_s"] for one in found]
+    messages = json_of(capsys, *flags)
+    assert (messages["seed"], messages["server"]) == (1, "dgx-h100")
+    assert messages["spec"] == "superpod:su=1,servers=1,leaves=1,switch=QM9700"
+    result = messages["layouts"]
+    times = [item["step_s"] for item in result]
     assert times == sorted(times)
-    assert {one["micro_batch"] for one in found} == {1}
+    assert {item["micro_batch"] for item in result} == {1}
     app(["train", *flags])
     printed = capsys.readouterr().out
-    assert re.match(rf"The fastest of {len(found)} layouts of llama3-8b .* MFU \S+ %: --\S+ \d", printed)
+    assert re.match(rf"The fastest of {len(result)} layouts of llama3-8b .* MFU \S+ %: --\S+ \d", printed)
 
 
 def test_a_timeline_and_a_trace(capsys, tmp_path):
@@ -267,10 +267,10 @@ def test_what_makes_no_sense_together_is_refused(arguments, says):
 
 
 def test_validate_prints_published_steps_beside_wefts(capsys):
-    told = json_of(capsys, "--validate")
-    assert len(told["rows"]) > 40
-    assert told["mean_error"] < 0.1
-    row = next(row for row in told["rows"] if row["name"] == "gpt3-175b, 128 H100, BF16, 25.02")
+    messages = json_of(capsys, "--validate")
+    assert len(messages["rows"]) > 40
+    assert messages["mean_error"] < 0.1
+    row = next(row for row in messages["rows"] if row["name"] == "gpt3-175b, 128 H100, BF16, 25.02")
     assert row["error"] == pytest.approx(row["step_s"] / 8.309 - 1)
     app(["train", "--validate"])
     assert "47 steps, off by" in capsys.readouterr().out

@@ -37,13 +37,13 @@ def _documented() -> list[str]:
             if not is_plain:
                 continue
             words = shlex.split(command)
-            kept = [
+            remaining = [
                 word
                 for word, before in zip(words, ["", *words], strict=False)
                 if word not in _WRITES and before not in _WRITES
             ]
-            flags = sorted(word for word in kept if word.startswith("-"))
-            commands.setdefault((kept[0], *flags), shlex.join(kept))
+            flags = sorted(word for word in remaining if word.startswith("-"))
+            commands.setdefault((remaining[0], *flags), shlex.join(remaining))
     return [command for command in commands.values() if not command.startswith(_SLOW)]
 
 

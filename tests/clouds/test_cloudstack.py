@@ -38,8 +38,8 @@ def run(server, tmp_path, monkeypatch, capsys) -> Callable[..., tuple[int, str, 
             main()
         except SystemExit as end:
             status = int(end.code or 0)
-        said = capsys.readouterr()
-        return status, said.out, said.err
+        output = capsys.readouterr()
+        return status, output.out, output.err
 
     return command
 

@@ -64,7 +64,7 @@ def test_tidy_deletes_partitions_of_ended_jobs(server, ufm):
     for number in (1, 2, 3):
         prolog(ufm, Job(number, f"h{number}"))
     assert tidy(ufm, lambda: {2}) == [1, 3]
-    assert {one["partition"] for one in server.partitions.values()} == {"slurm-2", "slurm-7-notes"}
+    assert {partition["partition"] for partition in server.partitions.values()} == {"slurm-2", "slurm-7-notes"}
 
 
 def test_a_job_that_starts_during_tidy_keeps_its_partition(server, ufm):

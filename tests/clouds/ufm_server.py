@@ -29,8 +29,8 @@ class UfmServer(ThreadingHTTPServer):
 
     def members(self, p_key: int) -> set[int] | None:
         """Return the members of a partition, or None."""
-        found = self.partitions.get(p_key)
-        return None if found is None else {int(guid, 16) for guid in found["guids"]}
+        result = self.partitions.get(p_key)
+        return None if result is None else {int(guid, 16) for guid in result["guids"]}
 
     def answer(self, method: str, path: str, body: Any) -> tuple[int, Any]:
         if self.status != 200:
@@ -68,9 +68,9 @@ class UfmServer(ThreadingHTTPServer):
         return self.partitions.setdefault(int(body["pkey"], 16), new)
 
     def _shown(self, p_key: int) -> dict[str, Any]:
-        one = self.partitions[p_key]
-        guids = [{"guid": guid, "membership": "full", "index0": index0} for guid, index0 in one["guids"].items()]
-        return {**one, "guids": guids}
+        item = self.partitions[p_key]
+        guids = [{"guid": guid, "membership": "full", "index0": index0} for guid, index0 in item["guids"].items()]
+        return {**item, "guids": guids}
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -15,8 +15,8 @@ def test_every_name_of_a_collective_finds_it(one: Collective) -> None:
 
 
 def test_names_differ() -> None:
-    assert len({one.mpi for one in Collective}) == len(Collective)
-    assert len({one.nccl for one in Collective}) == len(Collective)
+    assert len({item.mpi for item in Collective}) == len(Collective)
+    assert len({item.nccl for item in Collective}) == len(Collective)
 
 
 def test_an_unknown_name_suggests_near_ones() -> None:
@@ -26,7 +26,7 @@ def test_an_unknown_name_suggests_near_ones() -> None:
 
 def test_bus_factors_are_those_of_nccl_tests() -> None:
     """doc/PERFORMANCE.md of nccl-tests; a bus bandwidth does not depend on the number of ranks."""
-    eight = {one: one.bus_factor(8) for one in Collective}
+    eight = {item: item.bus_factor(8) for item in Collective}
     assert eight[Collective.ALL_REDUCE] == 14 / 8
     assert {eight[Collective.ALL_GATHER], eight[Collective.REDUCE_SCATTER], eight[Collective.ALL_TO_ALL]} == {7 / 8}
     assert {eight[Collective.BROADCAST], eight[Collective.REDUCE], eight[Collective.SEND_RECV]} == {1}

@@ -52,7 +52,7 @@ def test_a_server_that_lost_nvlinks_counts():
     hurt = fabric
     for port in (1, 2, 3):
         hurt = faults.remove_link(hurt, f"dgx3/gpu5/{port}")
-    whole, part = (run_by_rails(one, Collective.ALL_REDUCE, 1 << 28).inside for one in (fabric, hurt))
+    whole, part = (run_by_rails(item, Collective.ALL_REDUCE, 1 << 28).inside for item in (fabric, hurt))
     assert part.time_ps == pytest.approx(whole.time_ps * 18 / 15, rel=0.02)
 
 

@@ -36,16 +36,16 @@ def test_hosts_of_ufm_beside_the_servers_have_no_ranks():
 def test_adapters_by_host_are_those_of_the_ranks(spec):
     fabric = weft.load(spec)
     ranks = place(fabric)
-    found = adapters_by_host(fabric)
-    assert tuple(found) == ranks.servers
-    assert [node for nodes in found.values() for node in nodes] == fabric.ports.node[ranks.port].tolist()
+    result = adapters_by_host(fabric)
+    assert tuple(result) == ranks.servers
+    assert [node for nodes in result.values() for node in nodes] == fabric.ports.node[ranks.port].tolist()
 
 
 def test_hosts_that_are_not_alike_have_the_ranks_of_each():
     fabric = faults.remove_link(weft.load("superpod:su=1,servers=2"), "dgx1/mlx5_0/1")
-    found = adapters_by_host(fabric)
-    assert [fabric.nodes.name[node] for node in found["dgx1"][:3]] == ["dgx1/mlx5_3", "dgx1/mlx5_3", "dgx1/mlx5_4"]
-    assert len(found["dgx1"]) == len(found["dgx2"]) == 8
+    result = adapters_by_host(fabric)
+    assert [fabric.nodes.name[node] for node in result["dgx1"][:3]] == ["dgx1/mlx5_3", "dgx1/mlx5_3", "dgx1/mlx5_4"]
+    assert len(result["dgx1"]) == len(result["dgx2"]) == 8
 
 
 def test_joined_gpus_have_a_port_of_their_own():

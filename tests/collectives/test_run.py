@@ -66,7 +66,7 @@ def test_pxn_keeps_the_network_in_its_rails(pod):
     from weft.collectives.schedules.program import Program, Sends, in_runs
 
     ranks = np.arange(32)
-    one = Program(
+    item = Program(
         name="to the next rail of the next server",
         collective=Collective.SEND_RECV,
         n_ranks=32,
@@ -74,7 +74,7 @@ def test_pxn_keeps_the_network_in_its_rails(pod):
         runs=in_runs(1),
         make_round=lambda _: Sends.make(ranks, (ranks + 9) % 32 // 8 * 8 + (ranks + 1) % 8, 0, add=False),
     )
-    across, aligned = (run_program(one, pod, 1 << 20, pxn=pxn).result for pxn in (False, True))
+    across, aligned = (run_program(item, pod, 1 << 20, pxn=pxn).result for pxn in (False, True))
     assert len(across.traffic) == 32
     assert len(aligned.traffic) == 64, "each takes a hop over NVLink"
     spines = [node.index for node in pod.fabric.switches if node.name.startswith("spine")]

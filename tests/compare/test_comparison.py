@@ -28,14 +28,14 @@ SMALL = "superpod:su=1,servers=2"
 
 
 def of(found: Comparison, name: str) -> Outcome:
-    return next(one for one in found.outcomes if one.interconnect.name == name)
+    return next(outcome for outcome in found.outcomes if outcome.interconnect.name == name)
 
 
 def test_faster_links_carry_more_and_headers_take_little(found: Comparison) -> None:
     """Of its line an adapter of InfiniBand with adaptive routing carries what headers leave: 96 to 100 %."""
     for name in ("ndr", "hdr"):
-        one = of(found, name)
-        part = one.networks[Pattern.RING].adapter_gbyte_s / gbyte_s(one.cluster.nic_gbit_s)
+        item = of(found, name)
+        part = item.networks[Pattern.RING].adapter_gbyte_s / gbyte_s(item.cluster.nic_gbit_s)
         assert 0.96 < part < 1
     assert of(found, "ndr").time_us < of(found, "hdr").time_us < of(found, "eth-100-tcp").time_us
     assert (found.fastest.interconnect.network, found.slowest.interconnect.name) == ("infiniband", "eth-100-tcp")
@@ -66,30 +66,33 @@ def test_kernel_copies_bound_tcp(found: Comparison) -> None:
 
 
 def test_the_parts_add_up_to_the_time(found: Comparison) -> None:
-    for one in found.outcomes:
-        assert sum(one.parts_us.values()) == pytest.approx(one.time_us)
-        assert found.speedup(one) == pytest.approx(found.slowest.time_us / one.time_us)
+    for outcome in found.outcomes:
+        assert sum(outcome.parts_us.values()) == pytest.approx(outcome.time_us)
+        assert found.speedup(outcome) == pytest.approx(found.slowest.time_us / outcome.time_us)
 
 
 def test_the_curves_go_through_the_figures_of_the_table(found: Comparison) -> None:
-    for one in found.outcomes:
-        (at_size,) = [point for point in one.by_size if point.at == 1 << 30]
-        (at_servers,) = [point for point in one.by_servers if point.at == found.servers]
-        assert at_size.time_us == pytest.approx(one.time_us)
-        assert at_servers.time_us == pytest.approx(one.time_us)
-        assert at_servers.bus_gbyte_s == pytest.approx(one.bus_gbyte_s)
+    for outcome in found.outcomes:
+        (at_size,) = [point for point in outcome.by_size if point.at == 1 << 30]
+        (at_servers,) = [point for point in outcome.by_servers if point.at == found.servers]
+        assert at_size.time_us == pytest.approx(outcome.time_us)
+        assert at_servers.time_us == pytest.approx(outcome.time_us)
+        assert at_servers.bus_gbyte_s == pytest.approx(outcome.bus_gbyte_s)
 
 
 def test_every_time_has_its_band(found: Comparison) -> None:
     """That of the table, of every point of the curves, and those of fabrics that nobody ran are the wider."""
-    for one in found.outcomes:
-        for point in (*one.by_size, *one.by_servers):
+    for outcome in found.outcomes:
+        for point in (*outcome.by_size, *outcome.by_servers):
             assert point.band.low_us < point.time_us < point.band.high_us
-        assert one.band.kinds
-        assert one.report()["band_us"] == [one.band.low_us, one.band.high_us]
-        assert one.report()["by_size"][0]["band_us"] == [one.by_size[0].band.low_us, one.by_size[0].band.high_us]
-        (at_size,) = [point for point in one.by_size if point.at == 1 << 30]
-        assert at_size.band == one.band
+        assert outcome.band.kinds
+        assert outcome.report()["band_us"] == [outcome.band.low_us, outcome.band.high_us]
+        assert outcome.report()["by_size"][0]["band_us"] == [
+            outcome.by_size[0].band.low_us,
+            outcome.by_size[0].band.high_us,
+        ]
+        (at_size,) = [point for point in outcome.by_size if point.at == 1 << 30]
+        assert at_size.band == outcome.band
 
 
 def test_a_band_is_shown_in_the_units_of_its_ends() -> None:
@@ -100,20 +103,22 @@ def test_a_band_is_shown_in_the_units_of_its_ends() -> None:
 def test_a_trace_takes_as_long_as_its_calls_together(tmp_path) -> None:
     path = tmp_path / "step.csv"
     path.write_text("all_reduce,64M,3\nall_to_all,1M,2\n")
-    (one,) = compare(SMALL, parse_job(f"trace:{path}"), ["ndr"]).outcomes
-    alone = [estimate(one.cluster, call.collective, call.size_bytes, networks=one.networks) for call in one.job.calls]
-    assert one.time_us == pytest.approx(3 * alone[0].time_us + 2 * alone[1].time_us)
-    assert sum(one.parts_us.values()) == pytest.approx(one.time_us)
-    assert set(one.networks) == set(Pattern)
+    (item,) = compare(SMALL, parse_job(f"trace:{path}"), ["ndr"]).outcomes
+    alone = [
+        estimate(item.cluster, call.collective, call.size_bytes, networks=item.networks) for call in item.job.calls
+    ]
+    assert item.time_us == pytest.approx(3 * alone[0].time_us + 2 * alone[1].time_us)
+    assert sum(item.parts_us.values()) == pytest.approx(item.time_us)
+    assert set(item.networks) == set(Pattern)
 
 
 def test_only_the_patterns_of_the_job_are_run() -> None:
-    (one,) = compare(SMALL, parse_job("all_to_all:1M"), ["ndr"]).outcomes
-    assert set(one.networks) == {Pattern.PAIRS}
+    (item,) = compare(SMALL, parse_job("all_to_all:1M"), ["ndr"]).outcomes
+    assert set(item.networks) == {Pattern.PAIRS}
 
 
 def test_the_same_seed_gives_the_same_and_the_report_is_json(found: Comparison) -> None:
-    again = compare(found.spec, found.job, [one.interconnect.name for one in found.outcomes])
+    again = compare(found.spec, found.job, [outcome.interconnect.name for outcome in found.outcomes])
     assert json.loads(json.dumps(again.report())) == json.loads(json.dumps(found.report()))
 
 
@@ -136,9 +141,9 @@ def test_servers_of_one_kind_are_compared_beside_others(tmp_path) -> None:
     mixed = f"{path} as dgx1=dgx-a100+4rails,dgx2..5=dgx-a100"
     with pytest.raises(ConfigError, match=r"more kinds, dgx-a100, dgx-a100.4rails: .* --servers names those of one"):
         compare(mixed, parse_job("all_reduce:1M"))
-    made = compare(mixed, parse_job("all_reduce:1M"), servers="dgx3..5")
-    assert (made.servers, made.gpus, made.picked) == (3, 24, "dgx3..5")
-    assert "The HDR InfiniBand fabric of all 5 servers costs" in made.finding
+    result = compare(mixed, parse_job("all_reduce:1M"), servers="dgx3..5")
+    assert (result.servers, result.gpus, result.picked) == (3, 24, "dgx3..5")
+    assert "The HDR InfiniBand fabric of all 5 servers costs" in result.finding
 
 
 def test_fabrics_are_named_once_and_at_least_one() -> None:
@@ -151,25 +156,25 @@ def test_fabrics_are_named_once_and_at_least_one() -> None:
 
 def test_the_finding_has_the_fastest_the_slowest_and_the_prices(found: Comparison) -> None:
     best, worst = found.fastest, found.slowest
-    said = found.finding
-    assert said.startswith(f"On 32 GPUs all_gather of 1 GiB takes {show_time(best.time_us)} (")
-    assert f"times as long with {worst.interconnect.label}." in said
-    assert f"The {best.interconnect.label} fabric costs {show_usd(best.bill)} USD" in said
+    output = found.finding
+    assert output.startswith(f"On 32 GPUs all_gather of 1 GiB takes {show_time(best.time_us)} (")
+    assert f"times as long with {worst.interconnect.label}." in output
+    assert f"The {best.interconnect.label} fabric costs {show_usd(best.bill)} USD" in output
     longer = round(100 * (of(found, "ndr").time_us / best.time_us - 1))
-    assert f"NDR InfiniBand takes {longer} % longer and costs {show_usd(of(found, 'ndr').bill)}." in said
+    assert f"NDR InfiniBand takes {longer} % longer and costs {show_usd(of(found, 'ndr').bill)}." in output
     assert longer < 10  # a slot of PCIe 5 slows XDR down
 
 
 def test_the_cheapest_of_the_fabrics_that_are_about_as_fast_is_named() -> None:
     """NDR and RoCE differ by a few switches' latency; RoCE costs half as much."""
-    made = compare("superpod:su=1,servers=16", parse_job("all_reduce:1G"), ["xdr", "ndr", "roce-400", "hdr"])
-    ndr, roce = of(made, "ndr"), of(made, "roce-400")
-    assert made.fastest is of(made, "xdr")
+    result = compare("superpod:su=1,servers=16", parse_job("all_reduce:1G"), ["xdr", "ndr", "roce-400", "hdr"])
+    ndr, roce = of(result, "ndr"), of(result, "roce-400")
+    assert result.fastest is of(result, "xdr")
     assert abs(roce.time_us / ndr.time_us - 1) < 0.05
     assert roce.bill.high_usd < ndr.bill.high_usd
-    assert f"% longer and costs {show_usd(roce.bill)}." in made.finding
-    assert f"{roce.interconnect.label} takes " in made.finding
-    assert show_usd(ndr.bill) not in made.finding
+    assert f"% longer and costs {show_usd(roce.bill)}." in result.finding
+    assert f"{roce.interconnect.label} takes " in result.finding
+    assert show_usd(ndr.bill) not in result.finding
 
 
 @pytest.mark.parametrize(
@@ -192,32 +197,32 @@ def test_a_collective_is_bound_by_latency_while_data_moves_for_less_than_half_of
     ndr, near_half = of(found, "ndr"), 0
     for point in ndr.by_size:
         job = parse_job(f"all_gather:{point.at}")
-        one = replace(ndr, job=job, estimates=(estimate(ndr.cluster, job.leading.collective, point.at),))
-        share = one.parts_us.get("data", 0.0) / one.time_us
+        item = replace(ndr, job=job, estimates=(estimate(ndr.cluster, job.leading.collective, point.at),))
+        share = item.parts_us.get("data", 0.0) / item.time_us
         near_half += 1 / 3 < share < 1 / 2
-        assert (one.bound == "latency") == (share < 1 / 2)
+        assert (item.bound == "latency") == (share < 1 / 2)
     assert near_half
 
 
 def test_times_within_tolerance_are_reported_equal() -> None:
     """They differ by the latency of a few switches."""
-    made = compare(SMALL, parse_job("all_reduce:8G"), ["ndr", "roce-400"])
-    assert 1 < made.slowest.time_us / made.fastest.time_us < 1.005
-    assert "with NDR InfiniBand, and as long with RoCE on 400G Ethernet." in made.finding
+    result = compare(SMALL, parse_job("all_reduce:8G"), ["ndr", "roce-400"])
+    assert 1 < result.slowest.time_us / result.fastest.time_us < 1.005
+    assert "with NDR InfiniBand, and as long with RoCE on 400G Ethernet." in result.finding
 
 
 def test_few_servers_are_billed_the_few_switches_that_they_need() -> None:
     """Four DGX H100 have 32 ports: one QM9700, not the 12 switches of a whole unit."""
-    (one,) = compare("superpod:su=1,servers=4", parse_job("all_reduce:1M"), ["ndr"]).outcomes
-    assert [str(line) for line in one.bill.lines][:2] == ["1 × QM9700", "32 × ConnectX-7"]
-    assert one.bill.links == 32
+    (item,) = compare("superpod:su=1,servers=4", parse_job("all_reduce:1M"), ["ndr"]).outcomes
+    assert [str(line) for line in item.bill.lines][:2] == ["1 × QM9700", "32 × ConnectX-7"]
+    assert item.bill.links == 32
 
 
 def test_beside_a_time_stands_how_far_weft_is_off_in_published_runs(found: Comparison) -> None:
     """Of the same network and speed, of a size up to 4 times larger or smaller."""
     ndr = of(found, "ndr").published
     like = [run for run in runs() if (run.network, run.cluster.nic_gbit_s) == ("infiniband", 400)]
-    errors = [abs(one.error) for run in like for one in against(run) if 1 << 28 <= one.size_bytes <= 1 << 32]
+    errors = [abs(item.error) for run in like for item in against(run) if 1 << 28 <= item.size_bytes <= 1 << 32]
     assert (ndr.times, ndr.worst) == (len(errors), max(errors))
     assert set(ndr.runs) <= {run.name for run in like}
     assert f"ndr {100 * ndr.worst:.0f} %" in found.trust
@@ -236,9 +241,9 @@ def test_times_money_and_shares_are_shown_short() -> None:
         "5.47 ms",
         "1.20 s",
     ]
-    for count, low, high, shown in ((3, 4e5, 9e5, "1.2 to 2.7 million"), (1, 9e3, 12e3, "9.0 to 12 thousand")):
+    for count, low, high, output in ((3, 4e5, 9e5, "1.2 to 2.7 million"), (1, 9e3, 12e3, "9.0 to 12 thousand")):
         price = Price(low_usd=low, high_usd=high, source="an offer", date=datetime.date(2026, 11, 2))
-        assert show_usd(Bill(items=(Item(kind="switch", name="x", count=count, price=price),))) == shown
+        assert show_usd(Bill(items=(Item(kind="switch", name="x", count=count, price=price),))) == output
     assert show_usd(Bill(items=(Item(kind="switch", name="x", count=1),))) == "no price"
     assert show_parts({"launch": 1, "steps": 50, "data": 149, "pipeline": 0.1}) == "data 74, steps 25"
 
@@ -255,16 +260,16 @@ def test_a_transport_is_beside_runs_over_itself_alone() -> None:
 def test_packets_that_are_sprayed_fill_what_hashes_of_flows_leave_empty(found: Comparison) -> None:
     """The same line between leaves; and a step between virtual machines is longer."""
     roce = of(found, "roce-400").networks[Pattern.RING]
-    (made,) = compare(found.spec, found.job, ["efa-400"]).outcomes
-    efa = made.networks[Pattern.RING]
+    (result,) = compare(found.spec, found.job, ["efa-400"]).outcomes
+    efa = result.networks[Pattern.RING]
     assert efa.adapter_gbyte_s > 1.2 * roce.adapter_gbyte_s
     assert (efa.transport, roce.transport) == ("srd", "")
     assert efa.step_us == pytest.approx(roce.step_us + 18.1, abs=0.1)  # 20 us through one switch
 
 
 def test_racks_of_trays_are_compared_by_the_rack() -> None:
-    made = compare("superpod:su=2,server=gb200-nvl72,servers=2", parse_job("all_reduce:4G"), ["ndr", "hdr"])
-    ndr, hdr = made.outcomes
-    assert (made.servers, made.gpus, ndr.cluster.nics) == (2, 144, 72)
+    result = compare("superpod:su=2,server=gb200-nvl72,servers=2", parse_job("all_reduce:4G"), ["ndr", "hdr"])
+    ndr, hdr = result.outcomes
+    assert (result.servers, result.gpus, ndr.cluster.nics) == (2, 144, 72)
     assert hdr.fabric.spec == "superpod:su=2,server=gb200-nvl72+ConnectX-6,switch=QM8700"
     assert (ndr.bound, hdr.time_us > ndr.time_us) == ("NVLink", True)  # 72 adapters carry more than one GPU takes

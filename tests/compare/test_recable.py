@@ -39,8 +39,8 @@ def test_few_servers_take_the_fewest_switches_and_ufm_keeps_its_place() -> None:
     (wide,) = recable("superpod:su=1,ufm=2", [xdr])
     assert wide.spec == "superpod:su=1,server=dgx-h100+ConnectX-8,servers=31,leaves=4,ufm=2,switch=Q3400"
     assert wide.servers[-2:] == ("ufm1", "ufm2")
-    (asked,) = recable("superpod:su=1,servers=4,leaves=8", [ndr])
-    assert len(asked.switches) == 12
+    (requests,) = recable("superpod:su=1,servers=4,leaves=8", [ndr])
+    assert len(requests.switches) == 12
 
 
 def test_only_the_cable_options_of_the_spec_are_replaced() -> None:

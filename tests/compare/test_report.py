@@ -44,15 +44,15 @@ def test_the_page_needs_no_network(page: str) -> None:
 
 
 def test_the_page_has_every_fabric_in_table_words_and_curves(found: Comparison, page: str) -> None:
-    for one in found.outcomes:
-        assert unescape(page).count(one.interconnect.label) >= 5  # table, why, two curves, costs
-        assert one.fabric.spec in page
+    for outcome in found.outcomes:
+        assert unescape(page).count(outcome.interconnect.label) >= 5  # table, why, two curves, costs
+        assert outcome.fabric.spec in page
     assert page.count('class="curve"') == 2 * len(found.outcomes)
 
 
 def test_the_page_shows_the_first_fabric_and_the_crowded_one(found: Comparison, page: str) -> None:
     assert page.count("<iframe") == 2
-    roce = next(one for one in found.outcomes if one.interconnect.name == "roce-400")
+    roce = next(outcome for outcome in found.outcomes if outcome.interconnect.name == "roce-400")
     assert str(roce.bottleneck) in unescape(page)
 
 
@@ -61,16 +61,16 @@ def test_the_colour_of_a_fabric_is_its_alone(found: Comparison, page: str) -> No
     every = catalog.interconnects()
     assert len(set(COLOURS)) == len(COLOURS) >= len(every)
     assert not {colour for colour in COLOURS if colour in page.partition("</style>")[0]}
-    for one in found.outcomes:
-        swatch = f'style="background:{COLOURS[every.index(one.interconnect)]}"></span>{one.interconnect.label}'
+    for outcome in found.outcomes:
+        swatch = f'style="background:{COLOURS[every.index(outcome.interconnect)]}"></span>{outcome.interconnect.label}'
         assert page.count(swatch) == 3  # table, why, costs
 
 
 def test_the_page_has_the_whole_bill(found: Comparison, page: str) -> None:
     costs = unescape(page.partition("What it costs")[2])
-    for one in found.outcomes:
-        assert all(str(line) in costs for line in one.bill.lines)
-        assert str(one.bill.per_gpu) in costs
+    for outcome in found.outcomes:
+        assert all(str(line) in costs for line in outcome.bill.lines)
+        assert str(outcome.bill.per_gpu) in costs
     assert "16-port NDR switch" in costs
     assert "not a product: a QM9700 has 64 ports" in costs
     assert "--prices FILE" in costs

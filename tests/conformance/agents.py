@@ -146,10 +146,10 @@ def bring_up(carrier: Carrier, nodes: dict[int, Found]) -> None:
     for state in (PortState.NO_CHANGE, PortState.ARMED, PortState.ACTIVE):
         for node in nodes.values():
             for port in ([0] if node.is_switch else []) + sorted(node.peer):
-                told = state if port else PortState.NO_CHANGE
+                messages = state if port else PortState.NO_CHANGE
                 info = get(carrier, node.path, PortInfo, port)
-                wanted = setting(info, lid=node.lid, master_sm_lid=1, port_state=told)
-                assert put(carrier, node.path, wanted, port) == 0, f"{told!r} for {node} port {port}"
+                expected = setting(info, lid=node.lid, master_sm_lid=1, port_state=messages)
+                assert put(carrier, node.path, expected, port) == 0, f"{messages!r} for {node} port {port}"
 
 
 def _ways(nodes: dict[int, Found], switch: Found) -> list[int]:
@@ -273,13 +273,13 @@ def counters(it: Subject) -> None:
         it.by_lid(it.far_host.lid, SmpAttribute.NODE_INFO)
     answer = it.perf(lid, Method.GET, PerfAttribute.PORT_COUNTERS, PortCounters(port_select=port).raw)
     assert answer is not None
-    found = PortCounters.unpack(answer, 64)
-    assert found.port_xmit_pkts >= 5
-    assert found.port_rcv_pkts >= 5
-    assert found.port_xmit_data >= 5 * 64
+    result = PortCounters.unpack(answer, 64)
+    assert result.port_xmit_pkts >= 5
+    assert result.port_rcv_pkts >= 5
+    assert result.port_xmit_data >= 5 * 64
     answer = it.perf(lid, Method.GET, PerfAttribute.PORT_COUNTERS_EXTENDED, PortCountersExtended(port_select=port).raw)
     assert answer is not None
-    assert PortCountersExtended.unpack(answer, 64).port_xmit_pkts >= found.port_xmit_pkts
+    assert PortCountersExtended.unpack(answer, 64).port_xmit_pkts >= result.port_xmit_pkts
     answer = it.perf(lid, Method.GET, PerfAttribute.CLASS_PORT_INFO, b"")
     assert answer is not None
     assert ClassPortInfo.unpack(answer, 64).base_version == 1
@@ -340,14 +340,14 @@ def in_flight(it: Subject) -> None:
     paths = [node.path for node in it.nodes.values()] * 4
     tokens = {it.carrier.send(smp(path, Method.GET, SmpAttribute.NODE_INFO), HERE): path for path in paths}
     assert len(tokens) == len(paths)
-    seen = {}
+    observed = {}
     for _ in range(1000):
-        seen.update(it.carrier.poll(0.1))
-        if len(seen) == len(tokens):
+        observed.update(it.carrier.poll(0.1))
+        if len(observed) == len(tokens):
             break
     by_path = {node.path: node.guid for node in it.nodes.values()}
     for token, path in tokens.items():
-        answer = seen[token]
+        answer = observed[token]
         assert answer is not None
         assert NodeInfo.unpack(answer, 64).node_guid == by_path[path]
 
@@ -358,9 +358,9 @@ def bulk(it: Subject) -> None:
     nodes = [*it.nodes.values()] * 40
     free = [port for port in range(1, it.switch.ports + 1) if port not in it.switch.peer]
     nowhere = smp(it.switch.path + bytes([free[0] if free else 254]), Method.GET, SmpAttribute.NODE_INFO)
-    asked = [smp(node.path, Method.GET, SmpAttribute.NODE_INFO) for node in nodes]
-    asked[5] = nowhere
-    answers, came = it.carrier.exchange(rows(asked), timeout_ms=500, retries=3)
+    requests = [smp(node.path, Method.GET, SmpAttribute.NODE_INFO) for node in nodes]
+    requests[5] = nowhere
+    answers, came = it.carrier.exchange(rows(requests), timeout_ms=500, retries=3)
     assert came.tolist() == [row != 5 for row in range(len(nodes))]
     assert not answers[5].any()
     for row, node in enumerate(nodes):

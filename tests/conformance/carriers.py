@@ -57,15 +57,15 @@ def _until(count: int, *hosts: Host) -> list[CompletionRecord]:
 
 
 def _all_well(done: list[CompletionRecord]) -> None:
-    assert [one.status for one in done] == [IBV_WC_SUCCESS] * len(done)
+    assert [item.status for item in done] == [IBV_WC_SUCCESS] * len(done)
 
 
 def check_send(ends: Ends, service: Service = Service.RC) -> None:
     """A message of many packets arrives whole, and no later change of the sender's memory with it."""
-    a, b, one, other = _hosts(ends, service)
+    a, b, item, other = _hosts(ends, service)
     a.put(0, DATA)
     b.receive(other, 1, 0, len(DATA))
-    a.send(one, 2, 0, len(DATA), W.IBV_WR_SEND_WITH_IMM, immediate=7)
+    a.send(item, 2, 0, len(DATA), W.IBV_WR_SEND_WITH_IMM, immediate=7)
     a.adapter.progress()
     if service != Service.RC:  # what is not repeated has left
         a.put(0, bytes(len(DATA)))
@@ -80,21 +80,21 @@ def check_unreliable_send(ends: Ends) -> None:
 
 
 def check_write_and_read(ends: Ends) -> None:
-    a, b, one, _ = _hosts(ends)
+    a, b, item, _ = _hosts(ends)
     a.put(0, DATA)
-    a.send(one, 1, 0, len(DATA), W.IBV_WR_RDMA_WRITE, va=b.at, rkey=b.region.key)
-    a.send(one, 2, 1 << 19, len(DATA), W.IBV_WR_RDMA_READ, va=b.at, rkey=b.region.key)
+    a.send(item, 1, 0, len(DATA), W.IBV_WR_RDMA_WRITE, va=b.at, rkey=b.region.key)
+    a.send(item, 2, 1 << 19, len(DATA), W.IBV_WR_RDMA_READ, va=b.at, rkey=b.region.key)
     _all_well(_until(2, a, b))
     assert b.get(0, len(DATA)) == a.get(1 << 19, len(DATA)) == DATA
 
 
 def check_atomics(ends: Ends) -> None:
     """Each happens once, and brings what was there."""
-    a, b, one, _ = _hosts(ends)
-    there = {"va": b.at, "rkey": b.region.key}
+    a, b, item, _ = _hosts(ends)
+    present = {"va": b.at, "rkey": b.region.key}
     for wr_id in range(4):
-        a.send(one, wr_id, 8 * wr_id, 8, W.IBV_WR_ATOMIC_FETCH_AND_ADD, swap=5, **there)
-    a.send(one, 4, 32, 8, W.IBV_WR_ATOMIC_CMP_AND_SWP, compare=20, swap=1, **there)
+        a.send(item, wr_id, 8 * wr_id, 8, W.IBV_WR_ATOMIC_FETCH_AND_ADD, swap=5, **present)
+    a.send(item, 4, 32, 8, W.IBV_WR_ATOMIC_CMP_AND_SWP, compare=20, swap=1, **present)
     _all_well(_until(5, a, b))
     brought = [int.from_bytes(a.get(8 * n, 8), "little") for n in range(5)]
     assert (brought, b.get(0, 1)) == ([0, 5, 10, 15, 20], b"\x01")
@@ -102,17 +102,17 @@ def check_atomics(ends: Ends) -> None:
 
 def check_datagram(ends: Ends) -> None:
     """What comes says who sent it, and an answer by that finds its way."""
-    a, b, one, other = _hosts(ends, Service.UD, q_key=Q_KEY)
+    a, b, item, other = _hosts(ends, Service.UD, q_key=Q_KEY)
     b.receive(other, 1, 0, 500)
     a.put(0, b"hello")
-    a.send(one, 2, 0, 5, ah=ends.to_b, remote_qp=other.number, q_key=Q_KEY)
+    a.send(item, 2, 0, 5, ah=ends.to_b, remote_qp=other.number, q_key=Q_KEY)
     received = next(wc for wc in _until(2, a, b) if wc.wr_id == 1)
-    assert (received.src_qp, received.byte_len, b.get(GRH_BYTES, 5)) == (one.number, GRH_BYTES + 5, b"hello")
+    assert (received.src_qp, received.byte_len, b.get(GRH_BYTES, 5)) == (item.number, GRH_BYTES + 5, b"hello")
 
 
 def check_group(ends: Ends) -> None:
     """Who joined hears what is sent to all; who left does not."""
-    a, b, one, other = _hosts(ends, Service.UD, q_key=Q_KEY)
+    a, b, item, other = _hosts(ends, Service.UD, q_key=Q_KEY)
     address, to, _, own_gid = ends.group
     group = ends.b.join(address, own_gid)
     assert group is not None
@@ -121,7 +121,7 @@ def check_group(ends: Ends) -> None:
         b.receive(other, wr_id, 0, 500)
 
     def was_heard() -> bool:  # by and by: switches have to be told of a new member
-        a.send(one, 9, 0, 5, ah=to, remote_qp=TO_GROUP, q_key=Q_KEY)
+        a.send(item, 9, 0, 5, ah=to, remote_qp=TO_GROUP, q_key=Q_KEY)
         a.adapter.progress()
         b.adapter.progress()
         return any(wc.wr_id < 2 for wc in taken(b.cq, 10))
@@ -130,7 +130,7 @@ def check_group(ends: Ends) -> None:
     assert b.adapter.leave(other, group)
     ends.b.leave(group, own_gid)
     taken(b.cq, 10)
-    a.send(one, 9, 0, 5, ah=to, remote_qp=TO_GROUP, q_key=Q_KEY)
+    a.send(item, 9, 0, 5, ah=to, remote_qp=TO_GROUP, q_key=Q_KEY)
     a.adapter.progress()
     b.adapter.progress()
     assert taken(b.cq, 10) == []
@@ -139,14 +139,14 @@ def check_group(ends: Ends) -> None:
 def check_nobody(ends: Ends) -> None:
     """What goes to nobody is lost without a word, and who asked for an answer is told."""
     a, b = Host.over(ends.a), Host.over(ends.b)
-    one, _ = connect(a, b, ends.to_nobody, ends.to_a, **HASTY)
-    a.send(one, 1, 0, 8)
+    item, _ = connect(a, b, ends.to_nobody, ends.to_a, **HASTY)
+    a.send(item, 1, 0, 8)
     assert [wc.status for wc in _until(1, a, b)] == [IBV_WC_RETRY_EXC_ERR]
 
 
 def check_lost_packets(ends: Ends) -> None:
     """Every third packet that comes back is dropped: all arrives, once."""
-    a, b, one, other = _hosts(ends, timeout=15)
+    a, b, item, other = _hosts(ends, timeout=15)
     receive, count = ends.a.receive, 0
 
     def drop_some() -> list:
@@ -160,7 +160,7 @@ def check_lost_packets(ends: Ends) -> None:
         for wr_id in range(3):
             b.receive(other, 100 + wr_id, 1000 * wr_id, 1000)
             a.put(0, bytes((wr_id,)) * 1000)
-            a.send(one, wr_id, 0, 1000)
+            a.send(item, wr_id, 0, 1000)
             _all_well(_until(2, a, b))
     finally:
         del ends.a.receive
@@ -169,12 +169,12 @@ def check_lost_packets(ends: Ends) -> None:
 
 def check_more_than_its_window(ends: Ends) -> None:
     """A carrier that drops what is too much says how much that is."""
-    a, b, one, _ = _hosts(ends)
+    a, b, item, _ = _hosts(ends)
     size, count = 1 << 17, 4  # twice a lab's
     for n in range(count):
-        a.send(one, n, 0, size, W.IBV_WR_RDMA_WRITE, va=b.at + n * size, rkey=b.region.key)
+        a.send(item, n, 0, size, W.IBV_WR_RDMA_WRITE, va=b.at + n * size, rkey=b.region.key)
     _all_well(_until(count, a, b))
-    assert one.record.next_psn == count * size // one.settings.mtu_bytes
+    assert item.record.next_psn == count * size // item.settings.mtu_bytes
 
 
 def check_waiting(ends: Ends) -> None:
@@ -186,7 +186,7 @@ def check_waiting(ends: Ends) -> None:
     wait_until(lambda: not ends.b.is_idle())
     ends.b.wait(PATIENCE_S)
     came = wait_until(ends.b.receive)
-    assert [(one.segment.payload, one.source) for one in came] == [(b"x", ends.to_a)]
+    assert [(item.segment.payload, item.source) for item in came] == [(b"x", ends.to_a)]
 
 
 def check_limits(ends: Ends) -> None:
@@ -206,9 +206,9 @@ def check_no_shared_memory(ends: Ends) -> None:
 
 def check_closed_peer(ends: Ends) -> None:
     """Who talks to one that closed is told, by time; nothing is raised."""
-    a, _, one, _ = _hosts(ends, **HASTY)
+    a, _, item, _ = _hosts(ends, **HASTY)
     ends.b.close()
-    a.send(one, 1, 0, 8)
+    a.send(item, 1, 0, 8)
     assert [wc.status for wc in _until(1, a)] == [IBV_WC_RETRY_EXC_ERR]
 
 

@@ -35,7 +35,9 @@ class Bench:
     keeps: Callable[[Partition], Partition] = field(default=lambda one: one)  # a partition as it is read back
 
     def allocation(self, *partitions: Partition, **words: object) -> Allocation:
-        return Allocation(partitions={one.p_key: one for one in partitions}, default_is_full=False, **words)
+        return Allocation(
+            partitions={partition.p_key: partition for partition in partitions}, default_is_full=False, **words
+        )
 
     def put(self, wanted: Allocation) -> None:
         self.driver.write(wanted, over=self.driver.read())
@@ -45,10 +47,10 @@ class Bench:
 
     def expect(self, wanted: Allocation) -> None:
         """Check that the driver reports an allocation, and that the ports hold exactly its P_Keys."""
-        there = self.driver.read().allocation
-        assert there == replace(wanted, partitions={key: self.keeps(one) for key, one in wanted.partitions.items()})
+        present = self.driver.read().allocation
+        assert present == replace(wanted, partitions={key: self.keeps(item) for key, item in wanted.partitions.items()})
         for host, guid in self.guids.items():
-            mine = {one.p_key: one.members[guid] for one in wanted.partitions.values() if guid in one.members}
+            mine = {item.p_key: item.members[guid] for item in wanted.partitions.values() if guid in item.members}
             keys = {key | FULL * member.full for key, member in mine.items()} | {
                 DEFAULT | FULL * wanted.default_is_full
             }
@@ -67,11 +69,11 @@ def partition_of(bench: Bench, name: str, p_key: int, hosts: str, **words: objec
 
 def inventory(bench: Bench) -> None:
     """Check that every host is listed with its port GUID, a LID and room for P_Keys."""
-    there = bench.driver.inventory().by_guid()
+    present = bench.driver.inventory().by_guid()
     for host, guid in bench.guids.items():
-        assert (there[guid].host, there[guid].name, there[guid].number) == (host, f"{host}/1", 1)
-        assert there[guid].is_active
-        assert there[guid].lid > 0
+        assert (present[guid].host, present[guid].name, present[guid].number) == (host, f"{host}/1", 1)
+        assert present[guid].is_active
+        assert present[guid].lid > 0
     assert bench.driver.title
 
 

@@ -39,33 +39,33 @@ def question(records: int) -> bytes:
 def answer(carrier: Carrier, otherwise: int = 0) -> int:
     """To all that arrived; how many that were. `otherwise` is how many records to send to who does not say."""
     arrivals = carrier.arrivals()
-    for one in arrivals:
-        asked = SaMad.unpack(one.mad[:256])
-        reply = SaMad.unpack(one.mad[:256]).replace(
-            method=asked.method | 0x80,
+    for arrival in arrivals:
+        requests = SaMad.unpack(arrival.mad[:256])
+        reply = SaMad.unpack(arrival.mad[:256]).replace(
+            method=requests.method | 0x80,
             rmpp_version=1,
-            rmpp_flags=RmppFlag.ACTIVE if asked.method == Method.GET_TABLE else 0,
+            rmpp_flags=RmppFlag.ACTIVE if requests.method == Method.GET_TABLE else 0,
             attribute_offset=NodeRecord.size // 8,
             data=b"",
         )
-        if asked.method == Method.GET_TABLE:
-            count = asked.attribute_modifier - 1 if asked.attribute_modifier else otherwise
+        if requests.method == Method.GET_TABLE:
+            count = requests.attribute_modifier - 1 if requests.attribute_modifier else otherwise
             message = reply.raw[:SA_HEADER_BYTES] + b"".join(record(number) for number in range(1, count + 1))
-            carrier.post(message, one.source)
+            carrier.post(message, arrival.source)
         else:
-            carrier.post(reply.raw, one.source)
+            carrier.post(reply.raw, arrival.source)
     return len(arrivals)
 
 
 def ask_table(asker: Carrier, lid: int, records: int, meanwhile: Callable[[], object] = lambda: None) -> None:
     token = asker.send(question(records), Address(lid), timeout_ms=1000, retries=3)
-    found: list[tuple[int, bytes | None]] = []
+    result: list[tuple[int, bytes | None]] = []
     for _ in range(2000):
-        found = asker.poll(0.01, only=token)
-        if found:
+        result = asker.poll(0.01, only=token)
+        if result:
             break
         meanwhile()
-    ((_, message),) = found
+    ((_, message),) = result
     assert message is not None, f"no answer with {records} records"
     assert message[3] == Method.GET_TABLE_RESP
     data = message[SA_HEADER_BYTES:]

@@ -88,9 +88,9 @@ def check_shapes(engine: Engine, fabric: weft.Fabric) -> None:
 
 def check_repeats(engine: Engine, fabric: weft.Fabric) -> None:
     traffic = shift(fabric, 50_000, by=2)
-    one, other = (engine.run(fabric, traffic, Options(seed=3)) for _ in range(2))
-    assert one.digest() == other.digest(), "the same seed gives the same run"
-    assert one.options.seed == 3
+    item, other = (engine.run(fabric, traffic, Options(seed=3)) for _ in range(2))
+    assert item.digest() == other.digest(), "the same seed gives the same run"
+    assert item.options.seed == 3
 
 
 def check_dependencies(engine: Engine, fabric: weft.Fabric) -> None:

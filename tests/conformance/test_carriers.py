@@ -43,7 +43,9 @@ def lab() -> Iterator[Lab]:
 
 def of_lab(lab: Lab) -> Ends:
     a, b = (LabDevice(lab.host(name)["verbs"], name, "mlx5_0", 1, 1)._attach() for name in ("h2", "h3"))
-    (lid_a, gid_a), (lid_b, gid_b) = ((one.facts.info.lid, int.from_bytes(one.facts.gids[0], "big")) for one in (a, b))
+    (lid_a, gid_a), (lid_b, gid_b) = (
+        (item.facts.info.lid, int.from_bytes(item.facts.gids[0], "big")) for item in (a, b)
+    )
     group = a.paths.join((GROUP, gid_a))  # as a member who sends
     to_a, to_b, to_nobody = (AddressVector(lid) for lid in (lid_a, lid_b, 0xB000))
     return Ends(a=a, b=b, to_b=to_b, to_a=to_a, to_nobody=to_nobody, group=(GROUP, group, gid_a, gid_b))
@@ -54,19 +56,19 @@ def ends(request) -> Iterator[Ends]:
     with ExitStack() as stack:
         match request.param:
             case "loopback":
-                made = by_gid(Loopback((GID + 1,)), Loopback((GID + 2,)), GID + 1, GID + 2)
+                result = by_gid(Loopback((GID + 1,)), Loopback((GID + 2,)), GID + 1, GID + 2)
             case "processes":
                 device = f"test{os.getpid()}-{time.monotonic_ns()}"
-                made = by_gid(ProcessCarrier((GID,), device), ProcessCarrier((GID,), device), GID, GID)
+                result = by_gid(ProcessCarrier((GID,), device), ProcessCarrier((GID,), device), GID, GID)
             case "roce":
                 a, b = (RoceCarrier(loopback_address(number)) for number in (31, 32))
-                made = by_gid(a, b, a.gid, b.gid)
+                result = by_gid(a, b, a.gid, b.gid)
             case _:
-                made = of_lab(request.getfixturevalue("lab"))
-        stack.callback(made.a.close)
+                result = of_lab(request.getfixturevalue("lab"))
+        stack.callback(result.a.close)
         if request.node.callspec.params["name"] != "closed_peer":
-            stack.callback(made.b.close)
-        yield made
+            stack.callback(result.b.close)
+        yield result
 
 
 @pytest.mark.parametrize("name", CHECKS)

@@ -83,12 +83,12 @@ def test_every_driver_passes_the_conformance_suite(who, name, request):
 
 
 def test_a_port_without_room_is_named_and_nothing_is_changed(of_manager):
-    there = of_manager.driver.read()
+    present = of_manager.driver.read()
     many = [partition_of(of_manager, f"t{p_key}", p_key, "h3") for p_key in range(0x1000, 0x1000 + 128)]
     with pytest.raises(WeftError, match=r"h3/1.*no room for 0x\w+ .*128"):
         of_manager.put(of_manager.allocation(*many))
     of_manager.expect(of_manager.allocation())
-    assert of_manager.driver.read() == there
+    assert of_manager.driver.read() == present
 
 
 def test_a_manager_that_is_gone_is_named(tmp_path):

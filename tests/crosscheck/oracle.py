@@ -54,7 +54,9 @@ class Port:
 
     def memory_ps_per_kib(self, part):
         """At a part of PCIe's rate: `stream` for packet after packet, `lone` for a single one."""
-        speed, width = parse_label(next(one.pcie_per_port for one in catalog.adapters() if one.name == self.model))
+        speed, width = parse_label(
+            next(adapter.pcie_per_port for adapter in catalog.adapters() if adapter.name == self.model)
+        )
         return round(1024 * 8_000 / (speed.rate_gbit_s(width) * getattr(timings().pcie, part)))
 
 
@@ -170,8 +172,8 @@ class Oracle:
         port.tables = [[(vl, largest_bytes // 64) for vl in range(self.n_vls)], []]
         port.high_limit_bytes = 0
         if "vl_arbitration" in vars(self.tables) and self.tables.vl_arbitration[port.slot, ..., 1].any():
-            given = self.tables.vl_arbitration[port.slot].tolist()
-            port.tables = [[(vl, weight) for vl, weight in side if weight and vl < self.n_vls] for side in given]
+            arguments = self.tables.vl_arbitration[port.slot].tolist()
+            port.tables = [[(vl, weight) for vl, weight in side if weight and vl < self.n_vls] for side in arguments]
             limit = int(self.tables.vl_high_limit[port.slot])
             port.high_limit_bytes = math.inf if limit == 255 else limit * 4096
 
@@ -187,8 +189,8 @@ class Oracle:
             if not message.waits_for:
                 self.on_started(message, READY)
         while self.heap:
-            self.now_ps, _, _, what, arguments = heapq.heappop(self.heap)
-            port = what(*arguments)
+            self.now_ps, _, _, kind, arguments = heapq.heappop(self.heap)
+            port = kind(*arguments)
             if port is not None and not port.busy:
                 self.send_next(port)
         return [message.finish_ps for message in self.messages]

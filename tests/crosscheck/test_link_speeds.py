@@ -46,7 +46,7 @@ def views(carrier: LocalCarrier) -> dict[str, set[str]]:
     devices = carrier._subnet.devices
     now, managed = faults.fabric_now(devices), make_view(walk(carrier)).fabric.links
     lines = set(zip(managed.speed.tolist(), managed.width.tolist(), strict=True))
-    by_sm = {speeds()[one].label(width) for one, width in lines}
+    by_sm = {speeds()[item].label(width) for item, width in lines}
     by_tool = set(re.findall(r" (\d+x\w+)$", tool("ibnetdiscover")(carrier, []), re.M))
     if LinkSpeed.FDR10.name in now.find_port("h1/1").link.label:
         by_sm = by_tool  # PortInfo says QDR, and the subnet manager asks for nothing else
@@ -59,7 +59,7 @@ def test_a_link_says_what_it_runs_at_to_everybody_before_and_after_it_trained(la
     devices = carrier._subnet.devices
     slot = devices.fabric.find_port("h1/1").slot
     powered, before = bytes(devices.info(slot)), views(carrier)
-    assert before == {who: {label} for who in before}
+    assert before == {owner: {label} for owner in before}
     faults.mend(devices, slot)
     assert bytes(devices.info(slot)) == powered
     assert views(carrier) == before
@@ -71,7 +71,7 @@ def test_a_cable_that_falls_back_is_seen_to_by_everybody(label):
     devices = carrier._subnet.devices
     faults.slow(devices, devices.fabric.find_port("h1/1").slot, label)
     faults.slow(devices, devices.fabric.find_port("h2/1").slot, label)
-    assert views(carrier) == {who: {label} for who in views(carrier)}
+    assert views(carrier) == {view: {label} for view in views(carrier)}
 
 
 @pytest.mark.parametrize("label", SAID)
@@ -80,15 +80,15 @@ def test_hosts_are_told_the_rate_of_their_link(label):
     carrier = carrier_of(wired(label))
     devices = carrier._subnet.devices
     info = bytes(devices.info(devices.fabric.find_port("h1/1").slot))
-    found, lanes = parse_label(label)
-    one = LinkSpeed[found.name]
-    gbit_s = one.lane_tenths * lanes // 10
+    result, lanes = parse_label(label)
+    item = LinkSpeed[result.name]
+    gbit_s = item.lane_tenths * lanes // 10
     attr = Facts(PortInfo.unpack(info), (1,), (0xFFFF,)).port_attr()
     assert rate_gbit_s(info) == gbit_s
     assert f"Rate: {gbit_s}\n" in tool("ibstat")(carrier, [])
-    seen = LinkSpeed.QDR if one is LinkSpeed.FDR10 else one
-    assert (attr.active_speed_ex or attr.active_speed, LANES[attr.active_width]) == (seen, lanes)
-    assert attr.active_speed == min(seen, LinkSpeed.NDR)  # as ibv_query_port(3) has it
+    observed = LinkSpeed.QDR if item is LinkSpeed.FDR10 else item
+    assert (attr.active_speed_ex or attr.active_speed, LANES[attr.active_width]) == (observed, lanes)
+    assert attr.active_speed == min(observed, LinkSpeed.NDR)  # as ibv_query_port(3) has it
 
 
 def test_what_portinfo_cannot_name_runs_at_what_it_was_cabled_for():
@@ -99,5 +99,5 @@ def test_what_portinfo_cannot_name_runs_at_what_it_was_cabled_for():
 def test_every_set_of_speeds_is_told_apart_in_the_fields():
     """There and back; each speed is in one field, and widths go by lanes."""
     assert all(join_speeds(*split_speeds(speeds)) == speeds for speeds in range(512))
-    assert all(sum(map(bool, split_speeds(one))) == 1 for one in LinkSpeed)
+    assert all(sum(map(bool, split_speeds(item))) == 1 for item in LinkSpeed)
     assert {lanes: LANES[width] for lanes, width in WIDTHS.items()} == {1: 1, 2: 2, 4: 4, 8: 8, 12: 12}

@@ -85,7 +85,7 @@ class Running:
         lines = ["Default=0x7fff, ipoib : ALL=full, SELF=full ;"]
         for number in (1, 2):
             named = self.random.sample(self.hosts, self.random.randint(2, len(self.hosts)))
-            guids = [f"0x{int(self.fabric.ports.guid[one]):016x}" for one in named]
+            guids = [f"0x{int(self.fabric.ports.guid[item]):016x}" for item in named]
             members = ", ".join(f"{guid}={self.random.choice(['full', 'full', 'limited'])}" for guid in guids)
             lines.append(f"tenant{number}=0x{number:x}, ipoib, sl={self.random.randint(0, 3)} : {members} ;")
         return "\n".join(lines) + "\n"
@@ -127,13 +127,13 @@ class Running:
     def now(self) -> Fabric:
         """A snapshot, with counters of its own and what members know of the group."""
         left = faults.fabric_now(self.devices)
-        known = list(self.members.items())
+        recorded = list(self.members.items())
         left.tables.paths = HostPaths.of(
-            [slot for slot, _ in known],
-            [member.mlid for _, member in known],
-            [member.sl for _, member in known],
-            [self.p_key(slot) for slot, _ in known],
-            [128 << member.mtu for _, member in known],
+            [slot for slot, _ in recorded],
+            [member.mlid for _, member in recorded],
+            [member.sl for _, member in recorded],
+            [self.p_key(slot) for slot, _ in recorded],
+            [128 << member.mtu for _, member in recorded],
         )
         return left
 
@@ -144,9 +144,9 @@ def to_group(slots: list[int], mlid: int, size_bytes: int = SIZE_BYTES) -> Traff
 
 def counted(counters: np.ndarray) -> np.ndarray:
     """Without time."""
-    kept = counters.copy()
-    kept[:, Counter.PORT_XMIT_WAIT] = 0
-    return kept
+    remaining = counters.copy()
+    remaining[:, Counter.PORT_XMIT_WAIT] = 0
+    return remaining
 
 
 def assert_the_same(running: Running, slot: int) -> None:
@@ -158,13 +158,13 @@ def assert_the_same(running: Running, slot: int) -> None:
     counters[:] = 0
     result = PacketEngine().run(snapshot, to_group([slot], mlid))
     assert result.groups is not None
-    taken = np.bincount(fate.delivered, minlength=len(running.fabric.ports))
-    assert taken.tolist() == result.groups.copies.tolist()
+    used = np.bincount(fate.delivered, minlength=len(running.fabric.ports))
+    assert used.tolist() == result.groups.copies.tolist()
     result.write_counters()
     assert counted(counters).tolist() == expected.tolist()
-    made = plan(snapshot, to_group([slot], mlid), RunOptions())
-    vls = made.trees.branches.queue % int(made.state.run.n_vls[0])
-    vl_at = dict(zip(made.trees.slot.tolist(), vls.tolist(), strict=True))
+    created = plan(snapshot, to_group([slot], mlid), RunOptions())
+    vls = created.trees.branches.queue % int(created.state.run.n_vls[0])
+    vl_at = dict(zip(created.trees.slot.tolist(), vls.tolist(), strict=True))
     for end, vl in zip(fate.delivered, fate.vls, strict=True):  # a switch can get several, on several ports
         assert vl == vl_at.get(end, vl)
 

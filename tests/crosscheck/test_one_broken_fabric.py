@@ -89,8 +89,8 @@ def write(running: Running, attribute: SmpAttribute, slot: int, modifier: int, d
 
 def set_port(running: Running, slot: int, **changes: int) -> None:
     info = PortInfo.unpack(bytes(running.devices.info(slot)))
-    given = {"port_state": 0, "port_physical_state": 0, "link_down_default_state": 0, "link_width_enabled": 0}
-    data = info.replace(**given | {"link_speed_enabled": 0} | changes).raw
+    arguments = {"port_state": 0, "port_physical_state": 0, "link_down_default_state": 0, "link_width_enabled": 0}
+    data = info.replace(**arguments | {"link_speed_enabled": 0} | changes).raw
     write(running, SmpAttribute.PORT_INFO, slot, running.devices.number(slot), data)
 
 
@@ -98,7 +98,7 @@ def disturb(running: Running, what: str) -> None:
     """Something on the way of a few pairs that no packet with its P_Key, SL and size gets past."""
     devices, random = running.devices, running.random
     for pair in random.sample(list(running.row), min(len(running.row), 6)):
-        source, given = running.packet(pair)
+        source, arguments = running.packet(pair)
         way = running.way(pair)
         hops = [at for at, vl in enumerate(way.vls) if what != "OperationalVLs" or vl]
         if not hops:  # an earlier one is in its way, or it is on VL 0
@@ -123,7 +123,7 @@ def disturb(running: Running, what: str) -> None:
                 sides = (devices.number(came) if at else 0) << 8 | devices.number(out)
                 write(running, SmpAttribute.SL_TO_VL_MAPPING_TABLE, out, sides if at else 0, b"\xff" * 8 + bytes(56))
             case "forwarding table" if at:
-                block, place = divmod(given["dlid"], 64)
+                block, place = divmod(arguments["dlid"], 64)
                 entries = devices.tables.lft[devices.row[devices.node_of[out]], 64 * block : 64 * block + 64].tolist()
                 entries += [NO_ROUTE] * (64 - len(entries))
                 entries[place] = random.choice([NO_ROUTE, 0, devices.number(came), random.randrange(1, 60)])
@@ -162,18 +162,20 @@ def assert_same_reasons(running: Running) -> set[Reason]:
     devices, now = running.devices, faults.fabric_now(running.devices)
     fates = {}
     for pair in running.row:
-        source, given = running.packet(pair, int(running.paths.mtu_bytes[running.row[pair]]))
-        way = walk(devices, source, **given)
+        source, arguments = running.packet(pair, int(running.paths.mtu_bytes[running.row[pair]]))
+        way = walk(devices, source, **arguments)
         fate = carry(devices, source, running.raw(pair, int(running.paths.mtu_bytes[running.row[pair]])))
         ended = (
             [(fate.delivered[0], Reason.ARRIVED)]
             if fate.delivered
-            else [(one.slot, one.reason) for one in fate.dropped]
+            else [(item.slot, item.reason) for item in fate.dropped]
         )
         assert ended == [(way.end, way.reason)]
-        lane = clean_path(devices, source, given["dlid"], given["sl"], given["p_key"], given["size_bytes"] - 124)
+        lane = clean_path(
+            devices, source, arguments["dlid"], arguments["sl"], arguments["p_key"], arguments["size_bytes"] - 124
+        )
         assert (lane is not None) == (way.reason is Reason.ARRIVED and not running.has_errors(way))
-        walked = walk_all(arrays(now), np.array([(source, *given.values())]))
+        walked = walk_all(arrays(now), np.array([(source, *arguments.values())]))
         assert (int(walked.end[0]), int(walked.reason[0])) == ended[0]
         fates[pair] = ended[0]
     assert_engines_refuse(running, now, fates)
@@ -187,11 +189,11 @@ def assert_engines_refuse(running: Running, now: Fabric, fates: dict[Pair, tuple
     for pair in [pair for pair in fates if pair[::-1] in fates][:10]:
         ends = [fates[pair], fates[pair[::-1]]]
         stops = [f"ends at {now.port(slot).name}: {reason.text}" for slot, reason in ends if reason != Reason.ARRIVED]
-        here, there = (running.slots[end] for end in pair)
-        if now.ports.peer[here] < 0 or now.ports.peer[there] < 0:
+        local, present = (running.slots[end] for end in pair)
+        if now.ports.peer[local] < 0 or now.ports.peer[present] < 0:
             stops.append("is not an adapter port on this network")
-        said = views.refusals(now, (here, there))
+        output = views.refusals(now, (local, present))
         if not stops and running.has_errors(running.way(pair)):
-            assert "has bit errors" in said.pop("flow")
-        for text in said.values():
+            assert "has bit errors" in output.pop("flow")
+        for text in output.values():
             assert any(why in text for why in stops) if stops else not text

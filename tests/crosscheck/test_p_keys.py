@@ -30,23 +30,23 @@ def _fits(keys, other, found):  # type: ignore[no-untyped-def]
 
 @pytest.mark.parametrize("key", KEYS, ids=hex)
 def test_numbers_arrays_and_kernels_match_alike(key):
-    expected = [by_the_standard(one, key) for one in ALL.tolist()]
-    assert [p_keys_match(one, key) for one in ALL.tolist()] == expected
-    assert [PKey(one).matches(PKey(key)) for one in ALL.tolist()] == expected
+    expected = [by_the_standard(item, key) for item in ALL.tolist()]
+    assert [p_keys_match(item, key) for item in ALL.tolist()] == expected
+    assert [PKey(item).matches(PKey(key)) for item in ALL.tolist()] == expected
     for kind in (np.uint16, np.int64):
         assert p_keys_match(ALL.astype(kind), key).tolist() == expected
-    found = np.zeros(len(ALL), bool)
-    _fits(ALL, key, found)
-    assert found.tolist() == expected
+    result = np.zeros(len(ALL), bool)
+    _fits(ALL, key, result)
+    assert result.tolist() == expected
 
 
 @pytest.mark.parametrize("key", KEYS, ids=hex)
 def test_ports_paths_and_tables_let_the_same_keys_through(key):
     """Of a packet at a port, of two ports that may talk, and of what the subnet administrator lets them know."""
-    for one in (*KEYS, *range(0, 1 << 16, 997), key ^ 0x8000):
-        expected = by_the_standard(one, key)
-        assert (matching_key([key], one) != NONE) == expected
-        assert bool(may_talk([one], [key])) == expected
+    for item in (*KEYS, *range(0, 1 << 16, 997), key ^ 0x8000):
+        expected = by_the_standard(item, key)
+        assert (matching_key([key], item) != NONE) == expected
+        assert bool(may_talk([item], [key])) == expected
         directory = Directory.__new__(Directory)  # of two ports, each with one key
-        directory._classes, directory._common = (np.arange(2), np.array([[one], [key]], np.uint16)), {}
-        assert (directory.p_key(0, 1) == one) == expected or not one & 0x7FFF
+        directory._classes, directory._common = (np.arange(2), np.array([[item], [key]], np.uint16)), {}
+        assert (directory.p_key(0, 1) == item) == expected or not item & 0x7FFF

@@ -46,25 +46,25 @@ def by_the_adapter(data: int, ack: int) -> tuple[int, int]:
 
 def by_the_engine(data: int, ack: int, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
     fabric = faults.degrade(route(weft.load("star:hosts=2")).fabric, "h1/1", 1e-15)  # so that losses are looked for
-    plan, here = engine.plan, fabric.find_port("h1/1").slot
+    plan, local = engine.plan, fabric.find_port("h1/1").slot
 
     def with_loss(*given):
-        made = plan(*given)
-        plugs, size_bytes = made.state.plugs, made.state.size_bytes
-        message, own = made.posting.messages[0], int(made.wiring.port_of_slot[here])
+        result = plan(*given)
+        plugs, size_bytes = result.state.plugs, result.state.size_bytes
+        message, own = result.posting.messages[0], int(result.wiring.port_of_slot[local])
         kinds = [message.first, *[message.full] * (PACKETS - 2), message.last] * MESSAGES
         plugs.clean_bytes, plugs.bytes_per_error = FAR, FAR  # once each
         if data != NOBODY:
             plugs.clean_bytes[plugs.peer[own]] = int(size_bytes[kinds[: data + 1]].sum()) - 1
         if ack != NOBODY:
-            plugs.clean_bytes[own] = (ack + 1) * int(size_bytes[made.posting.ack_size]) - 1
-        return made
+            plugs.clean_bytes[own] = (ack + 1) * int(size_bytes[result.posting.ack_size]) - 1
+        return result
 
     monkeypatch.setattr(engine, "plan", with_loss)
     traffic = Traffic.of(fabric, [("h1", "h2", SIZE_BYTES)] * MESSAGES)
     result = engine.PacketEngine().run(fabric, traffic, Options(mtu_bytes=MTU_BYTES))
     assert result.use.corrupted_packets.sum() == (data != NOBODY) + (ack != NOBODY)
-    return int(result.use.xmit_packets[here]), int(result.use.xmit_packets[fabric.find_port("h2/1").slot])
+    return int(result.use.xmit_packets[local]), int(result.use.xmit_packets[fabric.find_port("h2/1").slot])
 
 
 CASES = [(NOBODY, NOBODY), *((data, NOBODY) for data in range(MESSAGES * PACKETS)), (NOBODY, 0), (NOBODY, 1)]

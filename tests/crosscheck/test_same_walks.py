@@ -73,8 +73,8 @@ def walked(fabric: Fabric, *, lanes: bool = True) -> tuple[Ways, list[Pair]]:
     tables, hosts = fabric.tables, views.hosts_of(fabric)
     pairs = [(a, b) for a in hosts for b in hosts if a != b]
     packets = np.array([(a, tables.lid[b], level(fabric, a, b), ANY, 64) for a, b in pairs])
-    known = arrays(fabric)
-    walks = walk_all(known if lanes else known._replace(sl2vl=known.sl2vl[:0]), packets)
+    recorded = arrays(fabric)
+    walks = walk_all(recorded if lanes else recorded._replace(sl2vl=recorded.sl2vl[:0]), packets)
     ways, lost = {}, []
     for row, pair in enumerate(pairs):
         hops = int(walks.hops[row])
@@ -117,15 +117,15 @@ def fabric(request) -> Fabric:
 
 def by_packets(fabric: Fabric, pairs: list[Pair]) -> Ways:
     """By what the packet engine's switches ask for every packet: from queue to queue."""
-    made = packet_plan.plan(fabric, traffic(pairs), Options())
-    s, n_vls, ways = made.state, int(made.state.run.n_vls[0]), {}
+    result = packet_plan.plan(fabric, traffic(pairs), Options())
+    s, n_vls, ways = result.state, int(result.state.run.n_vls[0]), {}
     for pair, message in zip(pairs, s.messages, strict=True):
         s.packets[0].dlid, s.packets[0].sl = message.dlid, message.sl
         queue = int(s.qps[message.qp].queue)
         ways[pair] = way = []
         for _ in range(MOST_HOPS):
             port, vl = divmod(queue, n_vls)
-            way.append((int(made.wiring.slot[port]), vl))
+            way.append((int(result.wiring.slot[port]), vl))
             came = int(s.ports[port].peer) * n_vls + vl
             if s.buffers[came].owner < 0:
                 break
@@ -137,12 +137,14 @@ def by_packets(fabric: Fabric, pairs: list[Pair]) -> Ways:
 
 def by_flows(fabric: Fabric, pairs: list[Pair]) -> Ways:
     """By the flow engine's own list of hops. Flows have no VLs."""
-    made = flow_plan.plan(fabric, traffic(pairs), Options())
-    net = made.net
+    result = flow_plan.plan(fabric, traffic(pairs), Options())
+    net = result.net
     first, port = flow_plan._hops(net, net.src, net.dst, net.dlid)
-    slots, ends = made.wiring.slot[port].tolist(), made.wiring.slot
+    slots, ends = result.wiring.slot[port].tolist(), result.wiring.slot
     return {
-        (int(ends[net.src[flow]]), int(ends[net.dst[flow]])): [(one, 0) for one in slots[first[flow] : first[flow + 1]]]
+        (int(ends[net.src[flow]]), int(ends[net.dst[flow]])): [
+            (slot, 0) for slot in slots[first[flow] : first[flow + 1]]
+        ]
         for flow in range(len(net.src))
     }
 

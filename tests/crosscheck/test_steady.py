@@ -45,7 +45,7 @@ def test_going_back_costs_what_it_costs_the_packet_engine(tree, dst, monkeypatch
     """Without timeouts: in so few packets none is lost twice, with these seeds."""
     monkeypatch.setattr(steady, "RETRY_S", 0.0)
     bad = faults.degrade(tree, "h1/1", 1e-7, one_way=False)
-    whole, left = (settle(one, [job(one, "ring", ["h1", dst])]).job_gbit_s[0] / 2 for one in (tree, bad))
+    whole, left = (settle(item, [job(item, "ring", ["h1", dst])]).job_gbit_s[0] / 2 for item in (tree, bad))
     cost = whole - stream_gbit_s(bad, dst, 100, seeds=2)
     assert whole - left == pytest.approx(cost, rel=0.25)
 
@@ -76,13 +76,13 @@ def test_damaged_packets_are_among_those_that_came(tree, engine):
 
 @pytest.mark.parametrize("senders", [["h1", "h5", "h9"], ["h13", "h14", "h15"], ["h1", "h2", "h5", "h6"]])
 def test_ports_before_an_incast_wait_as_long_as_in_the_packet_engine(tree, senders):
-    found = settle(tree, [job(tree, "incast", ["h16", *senders])])
+    result = settle(tree, [job(tree, "incast", ["h16", *senders])])
     traffic = Traffic.of(tree, [(sender, "h16", 4 * MESSAGE_BYTES) for sender in senders])
     use = PacketEngine().run(tree, traffic, Options(stop_at_ps=STOP_PS)).use
-    for slot in np.unique(found.hop).tolist():
+    for slot in np.unique(result.hop).tolist():
         name = tree.port(slot).name
-        assert found.wait[slot] == pytest.approx(use.xmit_wait_ps[slot] / STOP_PS, abs=0.04), name
-        assert found.busy[slot] == pytest.approx(use.busy_ps[slot] / STOP_PS, abs=0.04), name
+        assert result.wait[slot] == pytest.approx(use.xmit_wait_ps[slot] / STOP_PS, abs=0.04), name
+        assert result.busy[slot] == pytest.approx(use.busy_ps[slot] / STOP_PS, abs=0.04), name
 
 
 @pytest.mark.parametrize("spec", ["fat-tree:hosts=16,radix=8", "torus:4x4,hosts=2", "dragonfly:a=4,p=2,h=2"])
@@ -90,8 +90,8 @@ def test_ports_before_an_incast_wait_as_long_as_in_the_packet_engine(tree, sende
 def test_flows_get_the_rates_of_the_flow_engine(spec, pattern):
     fabric = route(weft.load(spec)).fabric
     hosts = host_ports(fabric).astype(np.int64)
-    found = settle(fabric, [LoadJob(name="one", pattern=pattern, hosts=hosts)])
+    result = settle(fabric, [LoadJob(name="one", pattern=pattern, hosts=hosts)])
     pairs = hosts[steady.PATTERNS[pattern](len(hosts), np.random.default_rng(1))]
     traffic = Traffic.make(pairs[:, 0], pairs[:, 1], 1 << 30)
     use = FlowEngine().run(fabric, traffic, Options(stop_at_ps=STOP_PS)).use
-    np.testing.assert_allclose(found.busy, use.busy_ps / STOP_PS, atol=0.02)
+    np.testing.assert_allclose(result.busy, use.busy_ps / STOP_PS, atol=0.02)

@@ -47,8 +47,8 @@ def packet_ps(fabric):
 
 def check_same(fabric, traffic, **options):
     """Every message at the same picosecond, every byte by the same port, in all three."""
-    packet, *others = run_all(fabric, traffic, **options)
-    for other in others:
+    packet, *rest = run_all(fabric, traffic, **options)
+    for other in rest:
         for name in ("start_ps", "finish_ps", "acked_ps"):
             assert getattr(other, name).tolist() == getattr(packet, name).tolist(), (other.engine, name)
         for name in ("xmit_bytes", "xmit_packets", "busy_ps"):
@@ -235,10 +235,10 @@ def test_collectives_far_apart_in_time_do_not_meet():
     fabric = faults.slow(routed(STAR), "h2/1", "1xHDR")
     once = program_traffic(ring_all_reduce(8), place(fabric), 1 << 20)
     n, apart_ps = len(once), 1_000_000_000
-    found = analytic(fabric, twice(once, apart_ps)).finish_ps
+    result = analytic(fabric, twice(once, apart_ps)).finish_ps
     expected = analytic(fabric, once).finish_ps
-    assert found[:n].tolist() == expected.tolist()
-    assert found[n:].tolist() == (expected + apart_ps).tolist()
+    assert result[:n].tolist() == expected.tolist()
+    assert result[n:].tolist() == (expected + apart_ps).tolist()
 
 
 def test_a_stopped_run_says_what_has_arrived_and_what_was_sent():

@@ -51,12 +51,12 @@ Pair = tuple[int, int]  # slots of the fabric that is left
 @cache
 def fabric_called(name: str, folder: File | None = None) -> Fabric:
     """A spec; `random:SEED`, which no rule has cabled; or `slice of DUMP:SEED`, of a dump in the folder."""
-    what, _, seed = name.rpartition(":")
-    if what == "random":
+    kind, _, seed = name.rpartition(":")
+    if kind == "random":
         return random_fabric(int(seed))
-    if what.startswith("slice of "):
+    if kind.startswith("slice of "):
         assert folder is not None
-        return slice_of(weft.load(str(folder / what.removeprefix("slice of "))), int(seed))
+        return slice_of(weft.load(str(folder / kind.removeprefix("slice of "))), int(seed))
     return weft.load(name)
 
 
@@ -89,14 +89,14 @@ def slice_of(fabric: Fabric, seed: int, leaves: int = 4, hosts: int = 5, cores: 
         return np.unique(far[fabric.nodes.kind[far] == kind]).tolist()
 
     bottom = next_to(fabric.of_kind(NodeKind.HCA).tolist(), NodeKind.SWITCH)
-    kept = random.sample(bottom, leaves)
-    for leaf in kept[:]:
+    remaining = random.sample(bottom, leaves)
+    for leaf in remaining[:]:
         below = next_to([leaf], NodeKind.HCA)
-        kept += random.sample(below, min(hosts, len(below)))
-    above = next_to(kept[:leaves], NodeKind.SWITCH)
+        remaining += random.sample(below, min(hosts, len(below)))
+    above = next_to(remaining[:leaves], NodeKind.SWITCH)
     top = sorted(set(next_to(above, NodeKind.SWITCH)) - set(bottom))
-    kept += above + random.sample(top, min(cores, len(top)))
-    return fabric.subset(keep_nodes=np.isin(np.arange(len(fabric.nodes)), kept))
+    remaining += above + random.sample(top, min(cores, len(top)))
+    return fabric.subset(keep_nodes=np.isin(np.arange(len(fabric.nodes)), remaining))
 
 
 # -- a subnet that runs -----------------------------------------------------------------------------------------------
@@ -122,7 +122,7 @@ def write_partitions(fabric: Fabric, random: Random, conf: File) -> None:
     hosts, lines = hosts_of(fabric), [f"Default=0x7fff, ipoib : {random.choice(['ALL=full', 'ALL, SELF=full'])} ;"]
     for number in range(random.randint(0, 3)):
         members = random.sample(hosts, random.randint(1, len(hosts)))
-        guids = [f"0x{int(fabric.ports.guid[one]):016x}" for one in members]
+        guids = [f"0x{int(fabric.ports.guid[member]):016x}" for member in members]
         named = ", ".join(f"{guid}={random.choice(['full', 'limited'])}" for guid in guids)
         lines.append(f"tenant{number}=0x{0x10 + number:x}, sl={random.randint(0, 3)} : {named} ;")
     conf.write_text("\n".join(lines) + "\n")
@@ -150,8 +150,8 @@ class Running:
 
     def look(self) -> None:
         """What is there now, and what hosts hear of it."""
-        self.left, kept = self.net.connected()
-        self.slots = np.flatnonzero(kept[self.net.fabric.ports.node]).tolist()
+        self.left, remaining = self.net.connected()
+        self.slots = np.flatnonzero(remaining[self.net.fabric.ports.node]).tolist()
         self.place = {slot: at for at, slot in enumerate(self.slots)}
         hosts = hosts_of(self.left)
         self.rows = {slot: self._ask(self.slots[slot]) for slot in hosts}
@@ -161,7 +161,7 @@ class Running:
         self.pairs = [*some, *((b, a) for a, b in some)]
         lid = self.left.tables.lid
         row = {pair: int(paths.find(pair[0], lid[pair[1]])) for pair in self.pairs}
-        self.row = {pair: found for pair, found in row.items() if found >= 0}
+        self.row = {pair: result for pair, result in row.items() if result >= 0}
 
     def paths_at(self, slots: list[int]) -> HostPaths:
         """What hosts were told, if these are their slots."""
@@ -173,16 +173,16 @@ class Running:
         sgid = PortInfo.gid_prefix.get(info) << 64 | int(self.net.fabric.ports.guid[slot])
         carrier = LocalCarrier(self.net.subnet, slot, sleep=self.net.clock.sleep)
         token = carrier.send(path_request(sgid), Address(PortInfo.master_sm_lid.get(info)), timeout_ms=2000)
-        while not (found := carrier.poll(only=token)):
+        while not (result := carrier.poll(only=token)):
             self.net.manager.step()
         carrier.close()
-        return path_rows(found[0][1])
+        return path_rows(result[0][1])
 
     def packet(self, pair: Pair, size_bytes: int = SIZE_BYTES) -> tuple[int, dict[str, int]]:
         """Port of the devices, and what forwarding asks of a packet with this payload as its host was told."""
         row, lid = self.row[pair], self.left.tables.lid
-        given = {"dlid": int(lid[pair[1]]), "sl": int(self.paths.sl[row]), "p_key": int(self.paths.p_key[row])}
-        return self.slots[pair[0]], given | {"size_bytes": len(self.raw(pair, size_bytes)) - 2}
+        arguments = {"dlid": int(lid[pair[1]]), "sl": int(self.paths.sl[row]), "p_key": int(self.paths.p_key[row])}
+        return self.slots[pair[0]], arguments | {"size_bytes": len(self.raw(pair, size_bytes)) - 2}
 
     def raw(self, pair: Pair, size_bytes: int = SIZE_BYTES) -> bytes:
         row, devices, lid = self.row[pair], self.devices, self.left.tables.lid
@@ -191,8 +191,8 @@ class Running:
         return Packet((lrh, bth, RETH(dma_len=size_bytes)), bytes(size_bytes)).pack()
 
     def way(self, pair: Pair) -> Path:
-        slot, given = self.packet(pair)
-        return walk(self.devices, slot, **given)
+        slot, arguments = self.packet(pair)
+        return walk(self.devices, slot, **arguments)
 
     def has_errors(self, way: Path) -> bool:
         return not self.devices.erring.isdisjoint(way.out)
@@ -215,11 +215,11 @@ def ways_of_packets(running: Running) -> dict[Pair, Path]:
     """Hop by hop, counted at every port that it left by; the walk and its kernel say the same."""
     devices, ways = running.devices, {}
     for pair in running.row:
-        slot, given = running.packet(pair)
+        slot, arguments = running.packet(pair)
         before = devices.fabric.counters[:, PACKETS].copy()
         fate = carry(devices, slot, running.raw(pair))
         assert fate.delivered == (running.slots[pair[1]],)
-        way = walk(devices, slot, **given)
+        way = walk(devices, slot, **arguments)
         assert sorted(way.out) == np.flatnonzero(devices.fabric.counters[:, PACKETS] - before).tolist()
         assert (way.end, way.vls[-1]) == (fate.delivered[0], fate.vls[0])
         ways[pair] = way
@@ -228,17 +228,17 @@ def ways_of_packets(running: Running) -> dict[Pair, Path]:
         walks = walk_all(arrays(running.left), np.array(packets))
         for row, way in enumerate(ways.values()):
             out, vls = walks.out[row, : walks.hops[row]].tolist(), walks.vls[row, : walks.hops[row]].tolist()
-            assert ([running.slots[one] for one in out], vls) == (list(way.out), list(way.vls))
+            assert ([running.slots[item] for item in out], vls) == (list(way.out), list(way.vls))
     return ways
 
 
 def assert_adapters_agree(running: Running, ways: dict[Pair, Path]) -> None:
     """The way that an adapter writes along, unless a cable on it errs: then there is none."""
     for pair, way in ways.items():
-        slot, given = running.packet(pair)
+        slot, arguments = running.packet(pair)
         mtu_bytes = int(running.paths.mtu_bytes[running.row[pair]])
-        found = clean_path(running.devices, slot, given["dlid"], given["sl"], given["p_key"], mtu_bytes)
-        assert found == (None if running.has_errors(way) else way)
+        result = clean_path(running.devices, slot, arguments["dlid"], arguments["sl"], arguments["p_key"], mtu_bytes)
+        assert result == (None if running.has_errors(way) else way)
 
 
 def assert_administrator_agrees(running: Running, ways: dict[Pair, Path]) -> None:
@@ -276,26 +276,26 @@ def _rate_gbit_s(devices: Devices, slot: int) -> float:
 def assert_nobody_else_is_reached(running: Running) -> None:
     """Whom no path leads to, no key of the sender reaches, and no engine."""
     devices, lid = running.devices, running.left.tables.lid
-    others = [pair for pair in running.pairs if pair not in running.row]
-    for a, b in others:
+    rest = [pair for pair in running.pairs if pair not in running.row]
+    for a, b in rest:
         for p_key in {key for key in devices.keys(running.slots[a]) if key}:
             path = walk(devices, running.slots[a], dlid=int(lid[b]), sl=0, p_key=p_key, size_bytes=256)
             assert path.reason is not Reason.ARRIVED
-    for pair in others[:3]:
-        assert all("has no path record" in said for said in refusals(running.left, pair).values())
+    for pair in rest[:3]:
+        assert all("has no path record" in refusal for refusal in refusals(running.left, pair).values())
 
 
 def refusals(fabric: Fabric, pair: Pair) -> dict[str, str]:
     """What the engines say before their clock starts; nothing if they would run."""
-    said = {}
+    output = {}
     traffic = Traffic.make(np.array(pair[:1]), np.array(pair[1:]), SIZE_BYTES, transport=Transport.UC)
     for name in ("packet", "flow"):
         try:
             find_engine(name).run(fabric, traffic)
-            said[name] = ""
+            output[name] = ""
         except ConfigError as error:
-            said[name] = str(error)
-    return said
+            output[name] = str(error)
+    return output
 
 
 def assert_engines_agree(running: Running, ways: dict[Pair, Path]) -> None:
@@ -305,15 +305,15 @@ def assert_engines_agree(running: Running, ways: dict[Pair, Path]) -> None:
         return
     src, dst = np.array(both).T
     traffic = Traffic.make(src, dst, SIZE_BYTES, transport=Transport.UC)
-    made = plan(left, traffic, RunOptions())
+    created = plan(left, traffic, RunOptions())
     row = [running.row[pair] for pair in both]
-    assert made.posting.messages.sl.tolist() == running.paths.sl[row].tolist()
+    assert created.posting.messages.sl.tolist() == running.paths.sl[row].tolist()
     expected, filled = np.zeros(len(left.ports), np.int64), set()
     for pair in both:
         for slot, vl in zip(ways[pair].out, ways[pair].vls, strict=True):
             expected[running.place[slot]] += 1
             filled.add((running.place[running.devices.cable[slot]], vl))
-    assert buffers_filled(made) == filled
+    assert buffers_filled(created) == filled
     words = LRH.size + BTH.size + RETH.size + SIZE_BYTES + 4
     for name in ("packet", "flow"):
         if name == "flow" and any(running.has_errors(ways[pair]) for pair in both):
@@ -349,7 +349,7 @@ def assert_check_agrees(left: Fabric) -> None:
     assert (verdict.pairs, verdict.arrived) == (len(every), arrived.sum())
     count = np.bincount(np.maximum(walks.hops[arrived] - 2, 0))
     assert verdict.hops == {hops: int(count[hops]) for hops in np.flatnonzero(count).tolist()}
-    vls = {vl for one, hops in zip(walks.vls, walks.hops, strict=True) for vl in one[1:hops].tolist()}
+    vls = {vl for item, hops in zip(walks.vls, walks.hops, strict=True) for vl in item[1:hops].tolist()}
     assert verdict.vls == len(vls)
 
 
@@ -360,16 +360,16 @@ def assert_every_lid_leads_there(running: Running) -> None:
     for pair in running.row:
         slot, end = running.slots[pair[0]], running.slots[pair[1]]
         gids = [
-            PortInfo.gid_prefix.get(devices.info(one)) << 64 | int(devices.fabric.ports.guid[one])
-            for one in (slot, end)
+            PortInfo.gid_prefix.get(devices.info(item)) << 64 | int(devices.fabric.ports.guid[item])
+            for item in (slot, end)
         ]
         for dlid in range(int(lid[pair[1]]), int(lid[pair[1]]) + (1 << int(lmc[pair[1]]))):
-            given = {"sgid": gids[0], "dgid": gids[1], "dlid": dlid, "numb_path": 1}
+            arguments = {"sgid": gids[0], "dgid": gids[1], "dlid": dlid, "numb_path": 1}
             mad = SaMad.pack(
                 method=Method.GET,
                 attribute_id=SaAttribute.PATH_RECORD,
-                component_mask=component_mask(PathRecord, *given),
-                data=PathRecord(**given).raw,
+                component_mask=component_mask(PathRecord, *arguments),
+                data=PathRecord(**arguments).raw,
             )
             record = PathRecord.unpack(administrator.answer(mad, Address(devices.lid(slot))), SA_HEADER_BYTES)
             assert record.dlid == dlid
@@ -396,10 +396,10 @@ def assert_choices_are_allowed(running: Running, pairs: list[Pair]) -> int:
         ):
             result = find_engine(name).run(left, traffic, RunOptions(paths=how))
             assert result.report()["delivered"] == 1
-            taken = set(np.flatnonzero(result.use.xmit_packets).tolist())
-            assert taken <= allowed, (name, how)
+            used = set(np.flatnonzero(result.use.xmit_packets).tolist())
+            assert used <= allowed, (name, how)
             if name == "flow":  # it spreads over all that there are
-                assert taken == allowed
+                assert used == allowed
         way = walk_all(arrays(left), np.array([(pair[0], int(left.tables.lid[pair[1]]), 0, ANY, 64)]))
         chosen += len(allowed) > int(way.hops[0])
     return chosen
@@ -407,7 +407,7 @@ def assert_choices_are_allowed(running: Running, pairs: list[Pair]) -> int:
 
 def allowed_ports(left: Fabric, a: int, b: int) -> set[int]:
     """All slots by which a packet may leave on its way, if every switch takes any port of the group."""
-    tables, found, todo = left.tables, {a}, [int(left.ports.peer[a])]
+    tables, result, todo = left.tables, {a}, [int(left.ports.peer[a])]
     lid = int(tables.lid[b])
     for at in todo:
         if at == b:
@@ -417,7 +417,7 @@ def allowed_ports(left: Fabric, a: int, b: int) -> set[int]:
         group = int(tables.ar_group[row, lid])
         ports = np.flatnonzero(tables.ar_ports[group]).tolist() if group >= 0 else [int(tables.lft[row, lid])]
         for slot in (int(left.first_port[node]) + port for port in ports):
-            if slot not in found:
-                found.add(slot)
+            if slot not in result:
+                result.add(slot)
                 todo.append(int(left.ports.peer[slot]))
-    return found
+    return result

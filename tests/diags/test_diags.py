@@ -32,33 +32,33 @@ def devices_of(carrier):
 
 def test_discovery_finds_every_node_and_cable(carrier):
     fabric = devices_of(carrier).fabric
-    found = discover(carrier)
-    assert sorted(found.nodes) == sorted(int(guid) for guid in fabric.nodes.guid)
+    result = discover(carrier)
+    assert sorted(result.nodes) == sorted(int(guid) for guid in fabric.nodes.guid)
     cables = {
         frozenset(((node.guid, port.number), port.peer))
-        for node in found.nodes.values()
+        for node in result.nodes.values()
         for port in node.ports.values()
         if port.peer
     }
     assert len(cables) == len(fabric.links)
-    for node in found.nodes.values():
+    for node in result.nodes.values():
         assert fabric.nodes.description[list(fabric.nodes.guid).index(node.guid)] == node.description
-    assert found.start.description == "h1 mlx5_0"
-    assert not found.unanswered
+    assert result.start.description == "h1 mlx5_0"
+    assert not result.unanswered
 
 
 def test_discovery_does_not_cross_a_pulled_cable(carrier):
     devices = devices_of(carrier)
     faults.pull_cable(devices, devices.fabric.find_port("h2/1").slot)
-    found = discover(carrier)
-    assert len(found.nodes) == len(devices.nodes) - 1
+    result = discover(carrier)
+    assert len(result.nodes) == len(devices.nodes) - 1
 
 
 def test_discovery_names_nodes_that_do_not_answer(carrier):
     devices = devices_of(carrier)
     faults.kill(devices, devices.fabric.node_index["h2"])
-    found = discover(carrier, timeout_ms=10, retries=0)
-    assert len(found.nodes) == len(devices.nodes) - 1
+    result = discover(carrier, timeout_ms=10, retries=0)
+    assert len(result.nodes) == len(devices.nodes) - 1
 
 
 def test_ibnetdiscover_output_is_read_as_the_same_fabric(carrier, tmp_path):
@@ -77,12 +77,12 @@ def test_ibtracert_follows_tables_of_more_than_one_block():
             PortInfo.port_state.set(info, PortState.ACTIVE)
     for info in subnet.devices.switch_info.values():
         SwitchInfo.linear_fdb_top.set(info, int(fabric.tables.lid.max()))
-    here, there = fabric.find_port("h1/1"), fabric.find_port("h72/1")
-    assert there.lid > 64
-    said = tool("ibtracert")(LocalCarrier(subnet, here.slot), [str(here.lid), str(there.lid)]).splitlines()
-    assert said[0].startswith("From ca")
-    assert said[-1] == f'To ca {{0x{there.node.guid:016x}}} portnum 1 lid {there.lid}-{there.lid} "h72 mlx5_0"'
-    assert len(said) == 2 + 4  # leaf, spine, leaf, host
+    local, present = fabric.find_port("h1/1"), fabric.find_port("h72/1")
+    assert present.lid > 64
+    output = tool("ibtracert")(LocalCarrier(subnet, local.slot), [str(local.lid), str(present.lid)]).splitlines()
+    assert output[0].startswith("From ca")
+    assert output[-1] == f'To ca {{0x{present.node.guid:016x}}} portnum 1 lid {present.lid}-{present.lid} "h72 mlx5_0"'
+    assert len(output) == 2 + 4  # leaf, spine, leaf, host
 
 
 def test_ibstat_and_ibstatus_of_a_port_without_a_manager(carrier):

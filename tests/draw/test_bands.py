@@ -28,9 +28,9 @@ def clusters(parts: Parts, found: Stack, band: int) -> list[set[str]]:
 
 def test_pods_are_found_with_and_without_groups() -> None:
     fabric = weft.load("fat-tree:hosts=100,radix=8")
-    given, found = (find_parts(f) for f in (fabric, without_groups(fabric)))
-    assert clusters(given, stack(given), 0) == clusters(found, stack(found), 0)
-    assert [band.levels for band in stack(found).bands] == [(1, 2), (3,)]
+    arguments, result = (find_parts(f) for f in (fabric, without_groups(fabric)))
+    assert clusters(arguments, stack(arguments), 0) == clusters(result, stack(result), 0)
+    assert [band.levels for band in stack(result).bands] == [(1, 2), (3,)]
 
 
 def test_every_leaf_of_two_tiers_is_a_rack_with_its_hosts() -> None:
@@ -44,11 +44,11 @@ def test_rails_join_scalable_units_below_and_planes_of_spines_above() -> None:
     """Nine units: leaves of one unit share servers; spines join the same rail of all units."""
     for fabric in (weft.load("superpod:su=9"), without_groups(weft.load("superpod:su=9"))):
         parts = find_parts(fabric)
-        found = stack(parts)
-        assert [band.levels for band in found.bands] == [(1,), (2,), (3,)]
-        assert [len(c.racks[0].leaves) for c in found.bands[0].clusters] == [8] * 9
-        assert [len(c.racks[0].hosts) for c in found.bands[0].clusters] == [32] * 9
-        assert len(found.bands[1].clusters) == 8
+        result = stack(parts)
+        assert [band.levels for band in result.bands] == [(1,), (2,), (3,)]
+        assert [len(c.racks[0].leaves) for c in result.bands[0].clusters] == [8] * 9
+        assert [len(c.racks[0].hosts) for c in result.bands[0].clusters] == [32] * 9
+        assert len(result.bands[1].clusters) == 8
 
 
 def test_dead_ends_above_the_top_tier_are_apart_in_a_mirrored_row() -> None:
@@ -63,17 +63,17 @@ def test_dead_ends_above_the_top_tier_are_apart_in_a_mirrored_row() -> None:
     builder.add_links(spines[0], 8, x1, 1, "HDR")
     builder.add_links(x1, 2, x2, 1, "HDR")
     parts = find_parts(builder.build())
-    found = stack(parts)
-    assert found.top == 2
-    assert {level: [parts.names[s] for s in row] for level, row in found.apart.items()} == {1: ["x1", "x2"]}
+    result = stack(parts)
+    assert result.top == 2
+    assert {level: [parts.names[s] for s in row] for level, row in result.apart.items()} == {1: ["x1", "x2"]}
 
 
 def test_the_tiers_of_selene_are_leaves_spines_and_cores(selene: Fabric) -> None:
     parts = find_parts(selene)
-    found = stack(parts)
-    assert found.top == 3
-    assert {level: [parts.names[s] for s in row] for level, row in found.apart.items()} == {
+    result = stack(parts)
+    assert result.top == 3
+    assert {level: [parts.names[s] for s in row] for level, row in result.apart.items()} == {
         2: ["MSPINE4-01"],
         1: ["MLG01-05"],
     }
-    assert not found.cut_off
+    assert not result.cut_off

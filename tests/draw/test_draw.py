@@ -57,9 +57,9 @@ def test_svg_is_well_formed_and_has_every_name_at_32_hosts(small: Fabric, tmp_pa
 
 def test_names_are_escaped_and_characters_invalid_in_xml_replaced(weird: Fabric, tmp_path: Path) -> None:
     draw(weird, tmp_path / "fabric.svg")
-    shown = texts(ET.parse(tmp_path / "fabric.svg").getroot())
-    assert {name for name in WEIRD if "\x01" not in name and "\udc80" not in name} <= shown
-    assert {"a\ufffdb", "\ufffd", 'a <spec> & a "title"'} <= shown
+    output = texts(ET.parse(tmp_path / "fabric.svg").getroot())
+    assert {name for name in WEIRD if "\x01" not in name and "\udc80" not in name} <= output
+    assert {"a\ufffdb", "\ufffd", 'a <spec> & a "title"'} <= output
 
 
 def test_png_of_any_name_is_written(weird: Fabric, tmp_path: Path) -> None:
@@ -106,9 +106,9 @@ def test_missing_letters_come_from_other_fonts_or_are_reported(
     ours = [font for font in font_manager.fontManager.ttflist if font.name == "DejaVu Sans"]
     monkeypatch.setattr(font_manager.fontManager, "ttflist", ours)
     draw(weird, tmp_path / "without.png")
-    told = capsys.readouterr().err
-    assert told.startswith("weft: no installed font has 中: boxes are shown instead; install a font")
-    assert told.count("\n") == 1
+    messages = capsys.readouterr().err
+    assert messages.startswith("weft: no installed font has 中: boxes are shown instead; install a font")
+    assert messages.count("\n") == 1
     font_manager.fontManager.addfont(han)
     draw(weird, tmp_path / "with.png")
     assert capsys.readouterr().err == ""
@@ -188,9 +188,9 @@ def test_a_bad_link_is_red_dashed_ringed_and_named(small: Fabric) -> None:
     assert [str(fabric.link(line.links[0])) for line in bad] == ["leaf2/12 - spine1/8"]
     assert bad[0].ink == BAD
     assert [box for box in scene.boxes if box.role is Role.MARK]
-    shown = [text.text for text in scene.texts]
-    assert "1 bad link" in shown
-    assert "leaf2/12 - spine1/8  4xNDR, 400 Gbit/s, transceivers 10 m, bit error rate 1e-09" in shown
+    output = [text.text for text in scene.texts]
+    assert "1 bad link" in output
+    assert "leaf2/12 - spine1/8  4xNDR, 400 Gbit/s, transceivers 10 m, bit error rate 1e-09" in output
 
 
 @pytest.mark.parametrize("hosts", [2, 6, 60])
@@ -221,10 +221,10 @@ def test_a_metric_colours_links_from_pale_to_strong_and_widens_them(small: Fabri
     scene = lay_out(small, metric=metric, metric_label="errors")
     lines = {line.links[0]: line for line in scene.lines if line.links}
     assert len(lines) == len(small.links)
-    known = [lines[i] for i in range(len(metric)) if i != 3]
-    assert all(a.ink <= b.ink and a.width < b.width for a, b in itertools.pairwise(known))
-    assert known[-1].ink - known[0].ink == RAMP_STEPS - 1
-    assert lines[3].ink < known[0].ink
+    recorded = [lines[i] for i in range(len(metric)) if i != 3]
+    assert all(a.ink <= b.ink and a.width < b.width for a, b in itertools.pairwise(recorded))
+    assert recorded[-1].ink - recorded[0].ink == RAMP_STEPS - 1
+    assert lines[3].ink < recorded[0].ink
     assert {"errors", "0", "63", "unknown"} <= {text.text for text in scene.texts}
     assert any("errors 42" in line.title for line in scene.lines)
 

@@ -22,7 +22,9 @@ def test_one_size_has_its_band_too(tmp_path: Path) -> None:
 def test_a_long_title_has_its_ends(tmp_path: Path) -> None:
     picture = tmp_path / "long.svg"
     draw_sizes(picture, [ONE], title=f"all_reduce_perf, 128 GPUs of {'x' * 100}.txt", **TEXTS)
-    (title,) = (one for one in re.findall("<!-- (.*?) -->", picture.read_text()) if one.startswith("all_reduce_perf"))
+    (title,) = (
+        item for item in re.findall("<!-- (.*?) -->", picture.read_text()) if item.startswith("all_reduce_perf")
+    )
     assert title.endswith("xx.txt")
     assert "…" in title
     assert len(title) < 80

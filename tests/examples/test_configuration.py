@@ -92,8 +92,8 @@ def _values(inside: Any, name: str) -> Iterator[Any]:
             yield inside[name]
         inside = list(inside.values())
     if isinstance(inside, list):
-        for one in inside:
-            yield from _values(one, name)
+        for item in inside:
+            yield from _values(item, name)
 
 
 def check_python(text: str) -> None:
@@ -132,8 +132,8 @@ def test_a_block_is_what_its_reader_takes(block: Block) -> None:
 
 
 def test_every_block_has_a_language_that_a_test_knows():
-    known = {*CHECKS, "console", "python", "text"}
-    assert [str(block) for block in all_blocks() if block.language not in known] == []
+    recorded = {*CHECKS, "console", "python", "text"}
+    assert [str(block) for block in all_blocks() if block.language not in recorded] == []
 
 
 @pytest.mark.parametrize(

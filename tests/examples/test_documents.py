@@ -34,8 +34,10 @@ _DUMP = re.compile(r"\$WEFT_DUMPS/([\w.-]+)")
 
 def blocks(document: Path, *, on_dumps: bool) -> list[tuple[str, str]]:
     """Language and text of those that need real fabrics, or of those that do not."""
-    found = [(block.language, block.text) for block in read_blocks(document) if block.language in ("console", "python")]
-    return [(language, text) for language, text in found if bool(_DUMP.search(text)) is on_dumps]
+    result = [
+        (block.language, block.text) for block in read_blocks(document) if block.language in ("console", "python")
+    ]
+    return [(language, text) for language, text in result if bool(_DUMP.search(text)) is on_dumps]
 
 
 @pytest.fixture
@@ -57,13 +59,13 @@ def environment() -> dict[str, str]:
 
 def steps(block: str) -> list[tuple[str, list[str]]]:
     """Commands of a console block with the lines that each prints."""
-    made: list[tuple[str, list[str]]] = []
+    result: list[tuple[str, list[str]]] = []
     for line in block.splitlines():
         if line.startswith("$ "):
-            made.append((line[2:], []))
+            result.append((line[2:], []))
         else:
-            made[-1][1].append(line.rstrip())
-    return made
+            result[-1][1].append(line.rstrip())
+    return result
 
 
 def matches(expected: list[str], printed: list[str]) -> bool:

@@ -85,16 +85,18 @@ def test_a_lost_nvlink_is_missing_between_its_two_gpus_alone() -> None:
 @pytest.mark.parametrize("server", ["rtx-pro-6000-8", "hgx-h100-4", "rtx-4090-8"])
 def test_the_network_is_as_before_and_packets_agree_with_flows(server: str) -> None:
     fabric = route(weft.load(f"star:hosts=2,server={server}"), RoutingOptions(adaptive=True)).fabric
-    made = join_nvlinks(fabric)
-    one, other = (fabric.find_server(name).hcas[0].name for name in fabric.servers)
+    result = join_nvlinks(fabric)
+    item, other = (fabric.find_server(name).hcas[0].name for name in fabric.servers)
     times = {
-        engine.run(of, Traffic.make([slot(of, one)], [slot(of, other)], 100_000)).last_arrival_ps
+        engine.run(of, Traffic.make([slot(of, item)], [slot(of, other)], 100_000)).last_arrival_ps
         for engine in (FlowEngine(), PacketEngine())
-        for of in (fabric, made)
+        for of in (fabric, result)
     }
     assert len(times) <= 2  # one for each engine
-    inside = Traffic.make([slot(made, f"{made.servers[0]}/gpu0")], [slot(made, f"{made.servers[0]}/gpu3")], 1 << 20)
-    flow, packet = (engine.run(made, inside).last_arrival_ps for engine in (FlowEngine(), PacketEngine()))
+    inside = Traffic.make(
+        [slot(result, f"{result.servers[0]}/gpu0")], [slot(result, f"{result.servers[0]}/gpu3")], 1 << 20
+    )
+    flow, packet = (engine.run(result, inside).last_arrival_ps for engine in (FlowEngine(), PacketEngine()))
     assert packet == pytest.approx(flow, rel=0.05)
 
 

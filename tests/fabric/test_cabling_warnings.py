@@ -37,24 +37,24 @@ def test_fabrics_that_weft_builds_have_no_warnings(spec):
 
 def test_a_slow_cable_is_found():
     fabric = faults.slow(weft.load("fat-tree:hosts=128,radix=16"), "leaf3/9", "1xSDR")
-    ((what, names),) = warnings(fabric).items()
-    assert "slower than the other links" in what
+    ((kind, names),) = warnings(fabric).items()
+    assert "slower than the other links" in kind
     assert names[0].startswith("leaf3/9 - ") or " - leaf3/9 " in names[0]
 
 
 def test_a_link_with_bit_errors_is_found():
-    found = warnings(faults.degrade(weft.load("fat-tree:hosts=128,radix=16"), "h5/1", 1e-9))
-    assert found["links with bit errors"][0].endswith("at 1e-09")
+    result = warnings(faults.degrade(weft.load("fat-tree:hosts=128,radix=16"), "h5/1", 1e-9))
+    assert result["links with bit errors"][0].endswith("at 1e-09")
 
 
 def test_a_missing_uplink_is_found():
-    found = warnings(faults.remove_link(weft.load("fat-tree:hosts=128,radix=16"), "leaf3/9"))
-    assert found == {"leaves whose number of uplinks is not 8": ("leaf3 (7)",)}
+    result = warnings(faults.remove_link(weft.load("fat-tree:hosts=128,radix=16"), "leaf3/9"))
+    assert result == {"leaves whose number of uplinks is not 8": ("leaf3 (7)",)}
 
 
 def test_a_server_with_a_dark_rail_is_found():
-    found = warnings(faults.remove_link(weft.load("superpod:su=1"), "dgx7/mlx5_0/1"))
-    assert found == {"servers with fewer than 8 cabled HCAs": ("dgx7 (7)",)}
+    result = warnings(faults.remove_link(weft.load("superpod:su=1"), "dgx7/mlx5_0/1"))
+    assert result == {"servers with fewer than 8 cabled HCAs": ("dgx7 (7)",)}
 
 
 def _rewired(fabric: Fabric, one: str, other: str) -> Fabric:
@@ -69,8 +69,8 @@ def _rewired(fabric: Fabric, one: str, other: str) -> Fabric:
 
 def test_two_swapped_rails_are_found():
     fabric = _rewired(weft.load("superpod:su=1"), "dgx7/mlx5_0/1", "dgx7/mlx5_3/1")
-    found = warnings(fabric)
-    assert found == {
+    result = warnings(fabric)
+    assert result == {
         "HCAs on a leaf of another rail": ("dgx7/mlx5_3 on leaf1 (mlx5_0)", "dgx7/mlx5_0 on leaf2 (mlx5_3)")
     }
 
@@ -89,10 +89,10 @@ def test_a_dead_end_an_island_and_a_dark_switch_are_found():
     builder.add_nodes(NodeKind.SWITCH, ["leaf1", "stub1", "stub2", "lone", "dark"], n_ports=8)
     builder.add_nodes(NodeKind.HCA, ["h1", "h2", "h3"], n_ports=1)
     builder.add_links([5, 6, 0, 1, 7], 1, [0, 0, 1, 2, 3], [2, 3, 2, 2, 1], "EDR")
-    found = warnings(builder.build())
-    assert found["dead ends, switches that lead to no host"] == ("stub1", "stub2")
-    assert found["2 islands, of 5 and 2 nodes; not in the largest"] == ("lone", "h3")
-    assert found["switches with no cable"] == ("dark",)
+    result = warnings(builder.build())
+    assert result["dead ends, switches that lead to no host"] == ("stub1", "stub2")
+    assert result["2 islands, of 5 and 2 nodes; not in the largest"] == ("lone", "h3")
+    assert result["switches with no cable"] == ("dark",)
 
 
 def test_leaves_without_hosts_are_found():
@@ -115,16 +115,16 @@ def test_a_shortcut_between_leaves_is_found():
     links = fabric.links
     extra = {column: np.append(getattr(links, column), getattr(links, column)[-1]) for column in links.__slots__}
     extra["a"][-1], extra["b"][-1] = fabric["leaf1/1"].slot, fabric[free[0]].slot
-    found = warnings(fabric.with_links(replace(links, **extra)))
-    assert list(found["links that do not go from one tier to the next"]) == [f"leaf1/1 - {free[0]}"]
+    result = warnings(fabric.with_links(replace(links, **extra)))
+    assert list(result["links that do not go from one tier to the next"]) == [f"leaf1/1 - {free[0]}"]
 
 
 def test_lids_claimed_twice_and_lids_missing_are_found():
     fabric = weft.load("star:hosts=4")
     fabric.tables.lid[[fabric["leaf1/0"].slot, fabric["h1/1"].slot, fabric["h2/1"].slot]] = (1, 2, 2)
-    found = warnings(fabric)
-    assert found["LIDs of more than one port"] == ("h1/1 (2)", "h2/1 (2)")
-    assert found["ports without a LID"] == ("h3/1", "h4/1")
+    result = warnings(fabric)
+    assert result["LIDs of more than one port"] == ("h1/1 (2)", "h2/1 (2)")
+    assert result["ports without a LID"] == ("h3/1", "h4/1")
 
 
 def test_a_port_guid_of_two_adapters_is_named_with_the_winner_by_lowest_node_guid():

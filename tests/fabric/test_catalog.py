@@ -96,9 +96,9 @@ def test_fp8_peak_is_twice_bf16() -> None:
     ],
 )
 def test_a_node_of_a_real_dump_is_named_by_its_device_id(vendor_id: int, device_id: int, name: str) -> None:
-    found = catalog.by_device_id(vendor_id, device_id)
-    assert found is not None
-    assert found.name == name
+    result = catalog.by_device_id(vendor_id, device_id)
+    assert result is not None
+    assert result.name == name
 
 
 def test_an_unknown_device_id_has_no_model() -> None:
@@ -191,10 +191,10 @@ def test_server_templates_are_trees_of_devices_that_they_have(template: catalog.
     cpus = {f"cpu{i}" for i in range(template.cpus)}
     below = [device for children in template.pcie_tree.values() for device in children]
     assert sorted(below) == sorted(devices if cpus else [])
-    seen = set(cpus)
+    observed = set(cpus)
     for above, children in template.pcie_tree.items():
-        assert above in seen
-        seen |= set(children)
+        assert above in observed
+        observed |= set(children)
     nvswitches = {f"nvswitch{i}" for i in range(len(template.nvlink_spread))}
     assert set(template.bus_id) <= devices | nvswitches
     assert len(set(template.bus_id.values())) == len(template.bus_id)
@@ -288,8 +288,8 @@ def test_a_cage_of_a_server_with_two_ports_takes_twin_plugs_and_transceivers() -
 def test_unverified_cable_entries_have_a_note() -> None:
     read = {"NDR-DAC", "NDR-DAC-split"}  # all of it stands in the vendor's own list
     for cable in catalog.cables():
-        said = "recalled" in cable.note or "weak" in cable.note
-        assert said != (cable.name in read), cable.name
+        output = "recalled" in cable.note or "weak" in cable.note
+        assert output != (cable.name in read), cable.name
 
 
 def test_plug_power_is_that_of_the_most_demanding_optics() -> None:

@@ -131,10 +131,10 @@ def test_a_dead_server_goes_with_all_that_is_in_it():
 def test_a_dead_tray_goes_with_its_gpus_and_adapters_and_leaves_the_rack():
     fabric = load("superpod:su=1,server=gb300-nvl72,servers=2")
     broken = faults.kill(fabric, "nvl1/tray3")
-    gone = {node.name for node in fabric["nvl1"].nodes} - {node.name for node in broken["nvl1"].nodes}
+    removed = {node.name for node in fabric["nvl1"].nodes} - {node.name for node in broken["nvl1"].nodes}
     numbers = {"gpu": 12, "pcie": 12, "cpu": 6}
     inside = {f"nvl1/{stem}{n + more}" for stem, n in numbers.items() for more in range(2 if stem == "cpu" else 4)}
-    assert gone == inside | {f"nvl1/mlx5_{n}" for n in range(18, 24)}
+    assert removed == inside | {f"nvl1/mlx5_{n}" for n in range(18, 24)}
     assert sum(fabric.network_links) - sum(broken.network_links) == 4
     assert faults.kill(load("superpod:su=1,server=gb300-nvl72+36rails,servers=2"), "nvl1/tray17")["nvl1/gpu67"]
     for name, says in (("nvl1/tray18", "nvl1 has tray0 to tray17"), ("dgx1/tray0", "dgx1 has no trays")):

@@ -53,11 +53,11 @@ def hosts_of(devices: Devices) -> list[int]:
 
 def paths(plane: Plane, packets: np.ndarray) -> list[tuple[list[int], list[int], int, Reason]]:
     names = ("dlid", "sl", "p_key", "size_bytes")
-    found = []
+    result = []
     for slot, *rest in packets.tolist():
         out, vls, end, reason = walk(plane, slot, **dict(zip(names, rest, strict=True)))
-        found.append((list(out), list(vls), end, reason))
-    return found
+        result.append((list(out), list(vls), end, reason))
+    return result
 
 
 @pytest.mark.parametrize("spec", SPECS)

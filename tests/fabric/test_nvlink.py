@@ -47,8 +47,8 @@ def test_the_network_is_as_before(pod):
     ends = ("dgx1/mlx5_3", "dgx3/mlx5_10")
     for engine in (FlowEngine(), PacketEngine()):
         before, after = (
-            engine.run(one, Traffic.make([slot(one, ends[0])], [slot(one, ends[1])], 100_000)).last_arrival_ps
-            for one in (pod, joined)
+            engine.run(item, Traffic.make([slot(item, ends[0])], [slot(item, ends[1])], 100_000)).last_arrival_ps
+            for item in (pod, joined)
         )
         assert before == after
 

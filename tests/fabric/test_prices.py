@@ -82,8 +82,8 @@ def test_the_order_of_media_is_the_order_of_prices() -> None:
     """`cable_for` goes by medium: a link of short copper is not dearer than one of optics."""
     prices = read_prices()
     for line in speeds():
-        made = sorted((one for one in catalog.cables() if line.name in one.speeds), key=lambda one: one.medium)
-        bands = [(price.low_usd, price.high_usd) for one in made if (price := prices.link(one))]
+        result = sorted((one for one in catalog.cables() if line.name in one.speeds), key=lambda one: one.medium)
+        bands = [(price.low_usd, price.high_usd) for one in result if (price := prices.link(one))]
         assert bands == sorted(bands)
         assert [high for _, high in bands] == sorted(high for _, high in bands)
 

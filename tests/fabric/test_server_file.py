@@ -54,9 +54,9 @@ def test_a_template_of_the_catalog_in_a_file_is_the_same(name: str, tmp_path: Pa
 def test_a_template_with_like_lists_only_differences(tmp_path: Path) -> None:
     path = tmp_path / "like.yaml"
     path.write_text("like: dgx-h100\ngpu: H200\n")
-    found = msgspec.structs.replace(catalog.server(str(path)), name="", source="", note="")
-    same = msgspec.structs.replace(catalog.server("dgx-h200"), name="", source="", note="", date=found.date)
-    assert found == same
+    result = msgspec.structs.replace(catalog.server(str(path)), name="", source="", note="")
+    same = msgspec.structs.replace(catalog.server("dgx-h200"), name="", source="", note="", date=result.date)
+    assert result == same
 
 
 def test_a_fabric_of_such_servers_runs_by_its_path(own: Path) -> None:
@@ -78,9 +78,9 @@ def test_a_file_that_changes_is_read_anew(own: Path) -> None:
 
 def test_fewer_devices_than_those_of_like_take_their_addresses_with_them(own: Path) -> None:
     own.write_text("like: dgx-h100\nnvlink_spread: [9, 9]\n")
-    found = catalog.server(str(own))
-    assert "nvswitch1" in found.bus_id
-    assert "nvswitch2" not in found.bus_id
+    result = catalog.server(str(own))
+    assert "nvswitch1" in result.bus_id
+    assert "nvswitch2" not in result.bus_id
 
 
 @pytest.mark.parametrize(

@@ -25,9 +25,9 @@ def boxes(template: str, count: int = 2) -> Fabric:
 
 
 def server_of(fabric: Fabric, name: str) -> Server:
-    found = fabric[name]
-    assert isinstance(found, Server)
-    return found
+    result = fabric[name]
+    assert isinstance(result, Server)
+    return result
 
 
 def peers(node: Node, technology: Technology) -> list[Node]:

@@ -10,17 +10,17 @@ from weft.fabric.timing import timings
 
 
 def test_an_adapter_goes_by_its_server_then_its_model_then_its_technology() -> None:
-    known = timings()
-    plain = known.of_adapter("ConnectX-6", Technology.INFINIBAND)
-    assert known.of_adapter("ConnectX-6", Technology.INFINIBAND, "dgx-a100").gap_ns > 1.5 * plain.gap_ns
-    assert known.of_adapter("ConnectX-6", Technology.INFINIBAND, "dgx-h100") is plain
-    assert known.of_adapter("ConnectX-99", Technology.ETHERNET) is known.adapter["ethernet"]
+    recorded = timings()
+    plain = recorded.of_adapter("ConnectX-6", Technology.INFINIBAND)
+    assert recorded.of_adapter("ConnectX-6", Technology.INFINIBAND, "dgx-a100").gap_ns > 1.5 * plain.gap_ns
+    assert recorded.of_adapter("ConnectX-6", Technology.INFINIBAND, "dgx-h100") is plain
+    assert recorded.of_adapter("ConnectX-99", Technology.ETHERNET) is recorded.adapter["ethernet"]
 
 
 def test_every_entry_is_of_something_in_the_catalog() -> None:
     """A misspelt name would never be looked up, and nobody would notice."""
-    adapters = {one.name for one in catalog.adapters()}
-    servers = {one.name for one in catalog.servers()}
+    adapters = {item.name for item in catalog.adapters()}
+    servers = {item.name for item in catalog.servers()}
     for name in timings().adapter:
         server, _, model = name.rpartition("/")
         assert name in set(Technology) or (model in adapters and (not server or server in servers)), name

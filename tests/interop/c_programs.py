@@ -25,8 +25,8 @@ _TRIES = 20
 def program(name: str) -> str:
     """The system's own, not weft's in its place."""
     beside = [folder for folder in os.environ.get("PATH", "").split(":") if "weft" not in folder]
-    found = next((path for folder in (*beside, "/usr/bin") if (path := Path(folder, name)).is_file()), None)
-    return str(found) if found else find_peer(f"{name} of {name}")
+    result = next((path for folder in (*beside, "/usr/bin") if (path := Path(folder, name)).is_file()), None)
+    return str(result) if result else find_peer(f"{name} of {name}")
 
 
 def compile_program(name: str, folder: Path, *libraries: str) -> str:
@@ -34,10 +34,10 @@ def compile_program(name: str, folder: Path, *libraries: str) -> str:
     for header, package in (("infiniband/verbs.h", "libibverbs-dev"), ("rdma/rdma_cma.h", "librdmacm-dev")):
         if not Path("/usr/include", header).is_file():
             do_without(package)
-    source, made = Path(__file__).with_name(f"{name}.c"), folder / name
-    words = [compiler.find() or "cc", source, "-o", made, *libraries, "-libverbs", "-pthread"]
+    source, result = Path(__file__).with_name(f"{name}.c"), folder / name
+    words = [compiler.find() or "cc", source, "-o", result, *libraries, "-libverbs", "-pthread"]
     subprocess.run(words, check=True)
-    return str(made)
+    return str(result)
 
 
 def outside_of_labs() -> dict[str, str]:
@@ -56,9 +56,9 @@ def listening_ports() -> set[int]:
 
 
 def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
+    with socket.socket() as item:
+        item.bind(("127.0.0.1", 0))
+        return int(item.getsockname()[1])
 
 
 def run_pair(
@@ -66,12 +66,12 @@ def run_pair(
 ) -> tuple[str, str]:
     """What both say, after both have ended well."""
     for _ in range(_TRIES):
-        server_status, said, client = _run_once(words, one, other, port_flag)
-        if _NO_CLOCK not in said + client.stdout + client.stderr:
+        server_status, text, client = _run_once(words, one, other, port_flag)
+        if _NO_CLOCK not in text + client.stdout + client.stderr:
             break
-    assert client.returncode == 0, client.stdout + client.stderr + said
-    assert server_status == 0, said
-    return said, client.stdout
+    assert client.returncode == 0, client.stdout + client.stderr + text
+    assert server_status == 0, text
+    return text, client.stdout
 
 
 def _run_once(
@@ -85,8 +85,8 @@ def _run_once(
         client = subprocess.run(
             [*command, "127.0.0.1"], env=other, capture_output=True, text=True, timeout=PATIENCE_S, check=False
         )
-        said = server.communicate(timeout=PATIENCE_S)[0]
-    return server.returncode, said, client
+        text = server.communicate(timeout=PATIENCE_S)[0]
+    return server.returncode, text, client
 
 
 @contextmanager

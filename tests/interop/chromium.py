@@ -51,10 +51,10 @@ class Page:
         if self._session:
             message["sessionId"] = self._session
         os.write(self._to, json.dumps(message).encode() + b"\0")
-        wanted = self._next
-        while wanted not in self._answers:
+        expected = self._next
+        while expected not in self._answers:
             self._read()
-        answer = self._answers.pop(wanted)
+        answer = self._answers.pop(expected)
         assert "error" not in answer, f"{method}: {answer['error']}"
         return dict(answer["result"])
 
@@ -78,7 +78,7 @@ class Page:
         elif event == "Network.requestWillBeSent":
             self.requests.append(told["request"]["url"])
         elif event == "Tracing.dataCollected":
-            self._displayed += sum(one["name"] == "Display::FrameDisplayed" for one in told["value"])
+            self._displayed += sum(item["name"] == "Display::FrameDisplayed" for item in told["value"])
         elif event == "Tracing.tracingComplete":
             self._is_traced = True
 
@@ -92,14 +92,14 @@ class Page:
     @contextmanager
     def next_tab(self, address: str) -> Iterator[None]:
         """What is said inside is said to the tab that the page opened, once it is there."""
-        first, end, found = self._session, time.monotonic() + PATIENCE_S, []
-        while not found:
+        first, end, result = self._session, time.monotonic() + PATIENCE_S, []
+        while not result:
             assert time.monotonic() < end, f"no tab of {address}: {self.call('Target.getTargets')}"
             tabs = self.call("Target.getTargets")["targetInfos"]
-            found = [one["targetId"] for one in tabs if one["type"] == "page" and one["url"].startswith(address)]
-        self.attach(found[0])
+            result = [tab["targetId"] for tab in tabs if tab["type"] == "page" and tab["url"].startswith(address)]
+        self.attach(result[0])
         yield
-        self.call("Target.closeTarget", targetId=found[0])
+        self.call("Target.closeTarget", targetId=result[0])
         self._session = first
 
     # -- what a test says ------------------------------------------------------------------------------------------
@@ -128,16 +128,16 @@ class Page:
         end = time.monotonic() + PATIENCE_S
         while not self.run(f"!!({script})"):
             if time.monotonic() > end:
-                said = self.run("document.body ? document.body.innerText : ''")
-                raise AssertionError(f"not so: {script}\n{list(self.complaints)}\n{said}")
+                output = self.run("document.body ? document.body.innerText : ''")
+                raise AssertionError(f"not so: {script}\n{list(self.complaints)}\n{output}")
             time.sleep(0.05)
 
     def key(self, *names: str) -> None:
         for name in names:
             text = {"Enter": "\r"}.get(name, name if len(name) == 1 else "")
-            told = {"key": name, "code": name, "windowsVirtualKeyCode": _CODES.get(name, ord(name[0].upper()))}
-            self.call("Input.dispatchKeyEvent", type="keyDown", **told, **({"text": text} if text else {}))
-            self.call("Input.dispatchKeyEvent", type="keyUp", **told)
+            messages = {"key": name, "code": name, "windowsVirtualKeyCode": _CODES.get(name, ord(name[0].upper()))}
+            self.call("Input.dispatchKeyEvent", type="keyDown", **messages, **({"text": text} if text else {}))
+            self.call("Input.dispatchKeyEvent", type="keyUp", **messages)
 
     def type(self, text: str) -> None:
         self.call("Input.insertText", text=text)
@@ -148,8 +148,8 @@ class Page:
 
     def press(self, selector: str, text: str = "") -> None:
         """Click the first element that is seen, and has this text."""
-        wanted = f"e => e.offsetParent && e.textContent.trim().startsWith({json.dumps(text)})"
-        find = f"[...document.querySelectorAll({json.dumps(selector)})].find({wanted})"
+        expected = f"e => e.offsetParent && e.textContent.trim().startsWith({json.dumps(text)})"
+        find = f"[...document.querySelectorAll({json.dumps(selector)})].find({expected})"
         self.wait(f"!!{find} && !{find}.disabled")
         self.run(f"{find}.scrollIntoView({{block: 'center'}})")
         x, y = self.run(f"(r => [r.x + r.width / 2, r.y + r.height / 2])({find}.getBoundingClientRect())")
@@ -162,8 +162,8 @@ class Page:
 
     def prefer(self, **features: str) -> None:
         """`color_scheme="dark"`, `reduced_motion="reduce"`."""
-        told = [{"name": f"prefers-{name.replace('_', '-')}", "value": value} for name, value in features.items()]
-        self.call("Emulation.setEmulatedMedia", features=told)
+        messages = [{"name": f"prefers-{name.replace('_', '-')}", "value": value} for name, value in features.items()]
+        self.call("Emulation.setEmulatedMedia", features=messages)
 
     def photograph(self, path: Path) -> None:
         path.write_bytes(base64.b64decode(self.call("Page.captureScreenshot", format="png")["data"]))
@@ -177,9 +177,9 @@ def chromium(folder: Path, *flags: str) -> Iterator[Page]:
     """Its profile lies in `folder`; gone at the end."""
     (low_in, our_out), (our_in, low_out) = os.pipe(), os.pipe()
     # Chromium reads from 3 and writes to 4: a shell puts them there, from numbers that are neither.
-    their_in, their_out = (fcntl.fcntl(one, fcntl.F_DUPFD, 10) for one in (low_in, low_out))
+    their_in, their_out = (fcntl.fcntl(item, fcntl.F_DUPFD, 10) for item in (low_in, low_out))
     command = f'exec "$0" "$@" 3<&{their_in} 4>&{their_out} {their_in}<&- {their_out}>&-'
-    words = [one.format(folder=folder / "browser") for one in _FLAGS]
+    words = [item.format(folder=folder / "browser") for item in _FLAGS]
     with open(folder / "browser.log", "wb") as log:
         process = subprocess.Popen(
             ["bash", "-c", command, "chromium", *words, *flags],
@@ -188,8 +188,8 @@ def chromium(folder: Path, *flags: str) -> Iterator[Page]:
             stdout=log,
             stderr=log,
         )
-    for one in (low_in, low_out, their_in, their_out):
-        os.close(one)
+    for item in (low_in, low_out, their_in, their_out):
+        os.close(item)
     page = Page(our_out, our_in)
     try:
         page.attach()

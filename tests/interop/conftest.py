@@ -23,10 +23,10 @@ _NUMBER = itertools.count()
 
 def find_peer(program: str) -> str:
     """The path of a program; Debian keeps some where not every PATH looks."""
-    found = shutil.which(program, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
-    if found is None:
+    result = shutil.which(program, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
+    if result is None:
         do_without(program)
-    return found
+    return result
 
 
 def find_module(name: str) -> None:
@@ -118,8 +118,8 @@ def ibsim(start_ibsim, tmp_path) -> Iterator[Callable[[str], Ibsim]]:
         return running[-1]
 
     yield start
-    for one in running:
-        one.stop()
+    for item in running:
+        item.stop()
 
 
 @pytest.fixture

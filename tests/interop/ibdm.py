@@ -47,10 +47,10 @@ def routes_to_shown(routes: str, subnet: str) -> str:
 
     Those of all switches are to the same LIDs.
     """
-    shown = {f"0x{lid}" for lid in re.findall(r" LID:(\w{4}) ", subnet)}
+    output = {f"0x{lid}" for lid in re.findall(r" LID:(\w{4}) ", subnet)}
     lines = routes.splitlines(keepends=True)
     of_a_switch = lines[: len(lines) // routes.count("dump_ucast_routes")]
-    return "".join(compress(lines, cycle([line[:6] in shown or line[:2] != "0x" for line in of_a_switch])))
+    return "".join(compress(lines, cycle([line[:6] in output or line[:2] != "0x" for line in of_a_switch])))
 
 
 def ports_to_shown(fabric: Fabric) -> str:

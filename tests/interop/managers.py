@@ -50,9 +50,9 @@ class Manager:
 
     def fabric(self) -> Fabric:
         """What it dumped."""
-        found = files.read(self.dumps / "opensm-subnet.lst")
-        read_tables(self.dumps, found)
-        return found
+        result = files.read(self.dumps / "opensm-subnet.lst")
+        read_tables(self.dumps, result)
+        return result
 
     def stop(self) -> int:
         if self.process.poll() is None:
@@ -74,10 +74,10 @@ def way(fabric: Fabric, source: str, target: str) -> list[str]:
     """The ports by which the tables leave node after node, from an adapter to an adapter."""
     lid = int(fabric.find_node(target).lid)
     left = fabric[f"{source}/1"]
-    taken = [str(left)]
+    used = [str(left)]
     while left.peer.node.kind == NodeKind.SWITCH:
         switch = left.peer.node
         left = fabric[f"{switch.name}/{fabric.tables.lft[fabric.tables.switch_row[switch.index], lid]}"]
-        taken.append(str(left))
+        used.append(str(left))
     assert left.peer.node.name == target
-    return taken
+    return used

@@ -85,8 +85,8 @@ class WeftsDriver(Cloud):
 
     def setUp(self) -> None:
         options.register(cfg.CONF)
-        given = {"ufm_url": URL, "ufm_token": TOKEN, "physical_networks": ["physnet1"]}
-        for name, value in given.items():
+        arguments = {"ufm_url": URL, "ufm_token": TOKEN, "physical_networks": ["physnet1"]}
+        for name, value in arguments.items():
             cfg.CONF.set_override(name, value, group=options.GROUP)
         super().setUp()
         self.weft = self.driver.mechanism_manager.mech_drivers["weft"].obj
@@ -124,15 +124,15 @@ class WeftsDriver(Cloud):
         assert self.status(port) == "ACTIVE"
         say("a machine has moved", 0x32, FIRST)
         self.delete("ports", port)
-        made = self.create_port(network, **vm, mac_address=":".join(mac[i : i + 2] for i in range(0, 12, 2)))
+        result = self.create_port(network, **vm, mac_address=":".join(mac[i : i + 2] for i in range(0, 12, 2)))
         say("a virtual function has its GUID of its MAC", 0x32, int(f"{mac[:6]}0000{mac[6:]}", 16))
-        self.delete("ports", made)
+        self.delete("ports", result)
         dhcp = self.create_port(network, device_owner="network:dhcp", binding_host_id="kvm1")
         ethernet = self.create_port(other, **vm, binding_profile={"guid": f"{SECOND:#x}"})
         assert ethernet["binding:vif_type"] == "binding_failed"
         say("what is not on the fabric is no member", 0x32)
-        for one in (dhcp, ethernet):
-            self.delete("ports", one)
+        for item in (dhcp, ethernet):
+            self.delete("ports", item)
         self.delete("networks", network)
 
     def test_a_ufm_that_was_away(self) -> None:
@@ -212,9 +212,9 @@ class DocumentedConfiguration(Cloud):
     def test_a_users_network_is_a_partition(self) -> None:
         body = {"network": {"name": "ib"}}
         network = self.call(self.new_create_request("networks", body), 201)
-        shown = self.call(self.new_show_request("networks", network["id"], as_admin=True), 200)
-        p_key = shown["provider:segmentation_id"]
-        assert (shown["provider:physical_network"], 256 <= p_key <= 4000) == ("ib0", True)
+        output = self.call(self.new_show_request("networks", network["id"], as_admin=True), 200)
+        p_key = output["provider:segmentation_id"]
+        assert (output["provider:physical_network"], 256 <= p_key <= 4000) == ("ib0", True)
         port = self.create_port(
             network, binding_vnic_type="baremetal", binding_host_id="node1", extra_dhcp_opts=client_id(FIRST)
         )
@@ -230,8 +230,8 @@ class NvidiasDriver(Cloud):
 
     def setUp(self) -> None:
         cfg.CONF.register_opts(sdn_config.sdn_opts, "sdn")
-        given = {"url": f"{URL}/ufmRestV3", "token": TOKEN, "sync_timeout": 1, "physical_networks": ["physnet1"]}
-        for name, value in given.items():
+        arguments = {"url": f"{URL}/ufmRestV3", "token": TOKEN, "sync_timeout": 1, "physical_networks": ["physnet1"]}
+        for name, value in arguments.items():
             cfg.CONF.set_override(name, value, group="sdn")
         # SQLite in memory is one thread's: the journal is worked off in this one, as networking-mlnx's own tests do.
         for name in ("start_sync_thread", "_start_sync_timer", "set_sync_event"):

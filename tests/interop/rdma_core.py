@@ -191,7 +191,7 @@ def main() -> int:
         folder = Path(temporary)
         Kernel(folder / "infiniband", [device.name.decode() for device in get_device_list()])
         package = load(unpack(source, folder / "tests"))
-        found = [
+        result = [
             case
             for case in cases(unittest.defaultTestLoader.loadTestsFromModule(package))
             if not case.id().split(".")[1].startswith(VENDORS)
@@ -199,9 +199,9 @@ def main() -> int:
             and (not chosen.names or any(name in case.id() for name in chosen.names))
         ]
         outcomes = Outcomes(is_verbose=chosen.verbose)
-        unittest.TestSuite(found).run(outcomes)
+        unittest.TestSuite(result).run(outcomes)
     print(outcomes.report())
-    return 1 if outcomes.failed or not found else 0
+    return 1 if outcomes.failed or not result else 0
 
 
 if __name__ == "__main__":

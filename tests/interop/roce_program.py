@@ -90,7 +90,7 @@ class End:
         done: list[tuple[int, int]] = []
         until_s = time.monotonic() + TIMEOUT_S
         while len(done) < count and time.monotonic() < until_s:
-            done += [(one.wr_id, int(one.status)) for one in self.cq.poll(count)[1]]
+            done += [(item.wr_id, int(item.status)) for item in self.cq.poll(count)[1]]
         return done
 
     def digest(self, at: int, size: int) -> str:
@@ -155,12 +155,12 @@ def main() -> None:
 
 
 def frames(tap: socket.socket) -> list[bytes]:
-    found = []
+    result = []
     while True:
         try:
-            found.append(tap.recv(1 << 16))
+            result.append(tap.recv(1 << 16))
         except BlockingIOError:
-            return found
+            return result
 
 
 if __name__ == "__main__":

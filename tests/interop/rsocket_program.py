@@ -42,9 +42,9 @@ def address(port: int) -> bytes:
 
 
 def polled(fd: int, events: int, timeout_ms: int = -1) -> int:
-    one = Pollfd(fd, events)
-    lib.rpoll(ctypes.byref(one), 1, timeout_ms)
-    return one.revents
+    item = Pollfd(fd, events)
+    lib.rpoll(ctypes.byref(item), 1, timeout_ms)
+    return item.revents
 
 
 def option(fd: int, name: int) -> int:
@@ -55,9 +55,9 @@ def option(fd: int, name: int) -> int:
 
 def receive(fd: int, most: int, flags: int = 0) -> bytes:
     buffer = ctypes.create_string_buffer(most)
-    got = lib.rrecv(fd, buffer, most, flags)
-    assert got >= 0, os.strerror(ctypes.get_errno())
-    return buffer.raw[:got]
+    received = lib.rrecv(fd, buffer, most, flags)
+    assert received >= 0, os.strerror(ctypes.get_errno())
+    return buffer.raw[:received]
 
 
 def pair() -> tuple[int, int]:
@@ -91,8 +91,8 @@ def who_does_not_read_stops_the_sender() -> None:
     asks, accepted = pair()
     assert fails(lib.rrecv(asks, b" ", 1, 0), errno.EAGAIN)
     data, sent = os.urandom(4 * MIB), 0
-    while (gone := lib.rsend(asks, data[sent : sent + 100_001], 100_001, 0)) > 0:
-        sent += gone
+    while (removed := lib.rsend(asks, data[sent : sent + 100_001], 100_001, 0)) > 0:
+        sent += removed
     assert ctypes.get_errno() == errno.EAGAIN
     assert MIB <= sent <= option(asks, socket.SO_SNDBUF)
     assert not polled(asks, select.POLLOUT, 0)
@@ -122,14 +122,14 @@ def what_is_no_file_is_told_by_select_too() -> None:
     reads = ctypes.create_string_buffer((1 << accepted).to_bytes(128, "little"), 128)
     assert lib.rselect(count, reads, None, None, never) == 0
     assert reads.raw == bytes(128)
-    reads.raw = asked = (1 << accepted | 1 << asks).to_bytes(128, "little")
+    reads.raw = requests = (1 << accepted | 1 << asks).to_bytes(128, "little")
     assert lib.rsend(asks, b"hello", 5, 0) == 5
     assert lib.rselect(count, reads, None, None, None) == 1
     assert reads.raw == (1 << accepted).to_bytes(128, "little")
     assert lib.rclose(asks) == 0
-    reads.raw = asked
+    reads.raw = requests
     assert fails(lib.rselect(count, reads, None, None, never), errno.EBADF)
-    assert reads.raw == asked
+    assert reads.raw == requests
     assert fails(lib.rselect(-1, reads, None, None, never), errno.EINVAL)
     assert lib.rclose(accepted) == 0
 

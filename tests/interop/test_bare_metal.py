@@ -73,8 +73,8 @@ def run_on(lab: str, host: str, *command: str) -> str:
 
 
 def p_keys(lab: str, adapter: str) -> set[int]:
-    said = run_on(lab, "dgx2", "sh", "-c", f"cat /sys/class/infiniband/{adapter}/ports/1/pkeys/*")
-    return {int(line, 16) for line in said.split()}
+    output = run_on(lab, "dgx2", "sh", "-c", f"cat /sys/class/infiniband/{adapter}/ports/1/pkeys/*")
+    return {int(line, 16) for line in output.split()}
 
 
 @pytest.mark.slow
@@ -82,18 +82,20 @@ def test_ironics_agent_finds_ports_whose_client_ids_lead_into_partitions():
     need_mounts()
     python = find_agent()
     with Ufm("star:hosts=2,server=dgx-h100") as ufm:
-        found = {one["name"]: one for one in json.loads(run_on(ufm.lab, "dgx2", python, "-c", AGENT).splitlines()[-1])}
-        assert found.keys() == {f"ib{n}" for n in range(12)}
+        result = {
+            load["name"]: load for load in json.loads(run_on(ufm.lab, "dgx2", python, "-c", AGENT).splitlines()[-1])
+        }
+        assert result.keys() == {f"ib{n}" for n in range(12)}
         for n in range(12):
-            one = found[f"ib{n}"]
+            load = result[f"ib{n}"]
             guid = int(ufm.fabric.ports.guid[ufm.fabric[f"dgx2/mlx5_{n}/1"].slot]).to_bytes(8, "big")
-            assert one["client_id"] == f"ff:00:00:00:00:00:02:00:00:02:c9:00:{guid.hex(':')}"
-            assert one["mac_address"] == (guid[:3] + guid[5:]).hex(":")
-            assert (one["vendor"], one["product"], one["driver"]) == ("0x15b3", f"{4129:#06x}", "mlx5_core")
-            assert one["pci_address"] == f"1000:{n + 1:02x}:00.0"
-            assert one["has_carrier"] is (n not in STORAGE)
+            assert load["client_id"] == f"ff:00:00:00:00:00:02:00:00:02:c9:00:{guid.hex(':')}"
+            assert load["mac_address"] == (guid[:3] + guid[5:]).hex(":")
+            assert (load["vendor"], load["product"], load["driver"]) == ("0x15b3", f"{4129:#06x}", "mlx5_core")
+            assert load["pci_address"] == f"1000:{n + 1:02x}:00.0"
+            assert load["has_carrier"] is (n not in STORAGE)
 
-        member = member_of(neutron_port(found["ib3"]))  # as weft's mechanism driver understands it
+        member = member_of(neutron_port(result["ib3"]))  # as weft's mechanism driver understands it
         assert member is not None
         UfmClient(ufm.url, token=ufm.token).add_guids(0x123, {member: Member()}, ip_over_ib=True)
         assert 0x8123 in p_keys(ufm.lab, "mlx5_3")

@@ -64,9 +64,9 @@ def run_page(fabric: Fabric, folder: Path, script: str) -> dict[str, Any]:
         f"file://{folder / 'page.html'}",
     ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=True)
-    found = re.search(r'<pre id="report">(.*?)</pre>', done.stdout, re.DOTALL)
-    assert found, done.stderr
-    report = json.loads(unescape(found[1]))
+    result = re.search(r'<pre id="report">(.*?)</pre>', done.stdout, re.DOTALL)
+    assert result, done.stderr
+    report = json.loads(unescape(result[1]))
     assert report["errors"] == []
     assert isinstance(report, dict)
     return report

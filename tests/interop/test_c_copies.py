@@ -61,9 +61,9 @@ class Helper:
                 pass
             kill()
 
-        made = threading.Thread(target=watch)
-        made.start()
-        return made
+        result = threading.Thread(target=watch)
+        result.start()
+        return result
 
 
 @pytest.fixture(scope="module")
@@ -73,22 +73,22 @@ def compiled(tmp_path_factory) -> str:
 
 @pytest.fixture
 def node() -> Iterator[Node]:
-    with Node() as made:
-        yield made
+    with Node() as result:
+        yield result
 
 
 @pytest.fixture
 def other() -> Iterator[Peer]:
-    with Peer() as made:
-        yield made
+    with Peer() as result:
+        yield result
 
 
 @pytest.fixture
 def helper(node, compiled, other) -> Iterator[Helper]:
-    made = Helper(node, compiled, other)
-    yield made
-    made.process.kill()
-    made.process.communicate()
+    result = Helper(node, compiled, other)
+    yield result
+    result.process.kill()
+    result.process.communicate()
 
 
 def transfer(node: Node, helper: Helper, opcode: int, mr: MR, length: int) -> int:

@@ -52,12 +52,12 @@ def devinfo(environment: dict[str, str], *more: str) -> dict[str, str]:
 
 
 def test_devinfo_says_what_the_adapter_is():
-    said, attr = devinfo(outside_of_labs(), "-v"), DeviceAttr()
-    assert said["hca_id"] == "mlx5_0"
-    assert said["state"] == "PORT_ACTIVE (4)"
-    assert said["link_layer"] == "Ethernet"
+    output, attr = devinfo(outside_of_labs(), "-v"), DeviceAttr()
+    assert output["hca_id"] == "mlx5_0"
+    assert output["state"] == "PORT_ACTIVE (4)"
+    assert output["link_layer"] == "Ethernet"
     for name in ("max_qp", "max_qp_wr", "max_cqe", "max_sge", "max_srq_wr", "max_mcast_grp", "phys_port_cnt"):
-        assert said[name] == str(getattr(attr, name)), name
+        assert output[name] == str(getattr(attr, name)), name
 
 
 def test_a_program_that_only_lists_devices_needs_no_python(tmp_path, monkeypatch):
@@ -77,9 +77,9 @@ def test_pingpong_goes_through_shared_memory(kind, size):
     """`-c`, where the program has it, looks at every byte; a short message comes with its completion."""
     checks = [] if kind == "xsrq" else ["-c"]
     words = [program(f"ibv_{kind}_pingpong"), "-g", "1", "-n", "200", "-s", size, *checks]
-    said = run_pair(words, *[outside_of_labs()] * 2)
-    for one in said:
-        assert "success" in one if kind == "xsrq" else re.search(r"^200 iters in", one, re.M), one
+    output = run_pair(words, *[outside_of_labs()] * 2)
+    for item in output:
+        assert "success" in item if kind == "xsrq" else re.search(r"^200 iters in", item, re.M), item
 
 
 @pytest.fixture(scope="module")
@@ -98,8 +98,8 @@ def test_in_a_lab_the_port_is_as_the_manager_set_it_and_traffic_is_counted(lab, 
     host = Host(lab, "h1", monkeypatch)
     lid = host.ctx.query_port(1).lid
     host.close()
-    said = devinfo(on(lab, "h1"))
-    assert (said["port_lid"], said["link_layer"]) == (str(lid), "InfiniBand")
+    output = devinfo(on(lab, "h1"))
+    assert (output["port_lid"], output["link_layer"]) == (str(lid), "InfiniBand")
     before = packets(lab)
     run_pair([program("ibv_rc_pingpong"), "-n", "100", "-c", "-e"], on(lab, "h1"), on(lab, "h8"))
     hops, messages, packets_each = 4, 200, 4096 // 1024
@@ -150,8 +150,8 @@ def test_threads_connect_queue_pairs_at_the_same_time_in_a_lab(compiled, lab):
 def test_a_program_on_a_host_of_a_lab_loads_no_compiler(compiled, lab):
     words = [compiled, "libraries"]
     done = subprocess.run(words, env=on(lab, "h1"), capture_output=True, text=True, timeout=PATIENCE_S, check=False)
-    said = ["success", "remote access error", "0 compilers", "busy 1"]
-    assert (done.returncode, done.stdout.splitlines()) == (0, said), done.stdout + done.stderr
+    output = ["success", "remote access error", "0 compilers", "busy 1"]
+    assert (done.returncode, done.stdout.splitlines()) == (0, output), done.stdout + done.stderr
 
 
 def test_a_peer_that_is_killed_is_an_error_and_not_the_end_of_the_library():
@@ -165,9 +165,9 @@ def test_a_peer_that_is_killed_is_an_error_and_not_the_end_of_the_library():
             while (line := client.stdout.readline()) and "#bytes" not in line:
                 pass
             server.kill()
-            said = client.communicate(timeout=PATIENCE_S)[0]
-    assert client.returncode == 1, said
-    assert "Failed status 12" in said, said  # transport retry counter exceeded
+            output = client.communicate(timeout=PATIENCE_S)[0]
+    assert client.returncode == 1, output
+    assert "Failed status 12" in output, output  # transport retry counter exceeded
 
 
 # -- what cannot work is said ------------------------------------------------------------------------------------------
@@ -247,8 +247,8 @@ def test_a_program_in_c_and_one_in_python_talk_to_each_other():
     with started([sys.executable, "-m", "weft", "verbs", "ibv_rc_pingpong", *words], os.environ) as server:
         wait_until(lambda: port in listening_ports(), going=lambda: server.poll() is None)
         done = run_with(Path(outside_of_labs()["LD_LIBRARY_PATH"]), program("ibv_rc_pingpong"), *words, "127.0.0.1")
-        said = server.communicate(timeout=PATIENCE_S)[0]
-    assert (server.returncode, done.returncode) == (0, 0), said + done.stdout + done.stderr
+        output = server.communicate(timeout=PATIENCE_S)[0]
+    assert (server.returncode, done.returncode) == (0, 0), output + done.stdout + done.stderr
     assert "100 iters in" in done.stdout
 
 
@@ -256,8 +256,8 @@ def test_two_machines_talk_roce():
     """Two addresses of this one that nobody else has: packets over UDP."""
     place = f"127.{os.getpid() >> 8 & 0x7F | 0x80}.{os.getpid() & 0xFF}"
     ends = [outside_of_labs() | {hardware.ROCE: f"{place}.{number}"} for number in (1, 2)]
-    for said in run_pair([program("ibv_rc_pingpong"), "-g", "1", "-n", "100", "-c"], *ends):
-        assert "100 iters in" in said
+    for output in run_pair([program("ibv_rc_pingpong"), "-g", "1", "-n", "100", "-c"], *ends):
+        assert "100 iters in" in output
 
 
 WORDS = """
@@ -276,11 +276,11 @@ def test_numbers_have_the_words_of_the_systems_libibverbs():
     """What ibv_asyncwatch prints, for one."""
     theirs, folder = find_system(build.NAME), build.folder()
     assert folder is not None
-    said = [
+    output = [
         subprocess.check_output([sys.executable, "-c", WORDS, file], text=True)
         for file in (theirs, folder / build.NAME)
     ]
-    assert said[0] == said[1]
+    assert output[0] == output[1]
 
 
 # -- the binary interface ----------------------------------------------------------------------------------------------
@@ -289,7 +289,7 @@ def test_numbers_have_the_words_of_the_systems_libibverbs():
 def structures(abi: Path) -> dict[str, list[str]]:
     """Of abi.h: the fields of each that have a name of their own."""
     text = re.sub(r"/\*.*?\*/", "", abi.read_text(encoding="utf-8"), flags=re.S)
-    found = {}
+    result = {}
     one_line = re.findall(r"^struct (\w+) \{([^\n]*)\};$", text, re.M)
     for name, body in one_line + re.findall(r"^struct (\w+) \{\n(.*?)^\};$", text, re.S | re.M):
         while "{" in body:
@@ -298,8 +298,8 @@ def structures(abi: Path) -> dict[str, list[str]]:
         plain = re.sub(r"[^;]*\(\*\w+\)\([^;]*;", "", body)
         words = [re.findall(r"(\w+)(?:\[\w+\])?\s*$", part) for line in plain.split(";") for part in line.split(",")]
         kinds = {"struct", "union"}
-        found[name] = [*pointers, *(one[0] for one in words if one and one[0] not in kinds)]
-    return found
+        result[name] = [*pointers, *(word[0] for word in words if word and word[0] not in kinds)]
+    return result
 
 
 def offsets(header: str, folder: Path, abi: Path = ABI) -> dict[str, str]:
@@ -318,8 +318,8 @@ def offsets(header: str, folder: Path, abi: Path = ABI) -> dict[str, str]:
         "-o",
         str(folder / "offsets"),
     ]
-    made = subprocess.run(words, capture_output=True, text=True, check=False)
-    assert made.returncode == 0, made.stderr
+    result = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
     return dict(line.split() for line in subprocess.check_output([folder / "offsets"], text=True).splitlines())
 
 
@@ -334,8 +334,8 @@ def test_every_structure_is_as_verbs_h_has_it(tmp_path):
 
 def find_system(name: str) -> Path:
     """The library of the system that has the name of one of weft's."""
-    found = next((path for folder in ("/usr/lib", "/lib") for path in Path(folder).rglob(name)), None)
-    return found or do_without(name)
+    result = next((path for folder in ("/usr/lib", "/lib") for path in Path(folder).rglob(name)), None)
+    return result or do_without(name)
 
 
 def exported(library: Path) -> set[str]:

@@ -34,8 +34,8 @@ def ping(kind: str, one: Mapping[str, str], other: Mapping[str, str], address: s
             timeout=PATIENCE_S,
             check=False,
         )
-        said = server.communicate(timeout=PATIENCE_S)[0]
-    assert (client.returncode, server.returncode) == (0, 0), client.stdout + client.stderr + said
+        text = server.communicate(timeout=PATIENCE_S)[0]
+    assert (client.returncode, server.returncode) == (0, 0), client.stdout + client.stderr + text
     assert "4k      20      =20 " in client.stdout
 
 
@@ -53,6 +53,6 @@ def test_endpoints_of_each_kind_talk_between_hosts(lab, kind):
 def test_fi_info_lists_the_adapter(lab):
     for environment in (outside_of_labs(), on(lab, "h1")):
         words = [program("fi_info"), "-p", "verbs"]
-        said = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=True)
+        text = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=True)
         for line in ("domain: mlx5_0", "type: FI_EP_MSG", "type: FI_EP_DGRAM", "type: FI_EP_RDM"):
-            assert line in said.stdout
+            assert line in text.stdout

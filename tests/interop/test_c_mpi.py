@@ -38,11 +38,11 @@ def kind(request) -> str:
 @pytest.fixture(scope="module")
 def checks(kind, tmp_path_factory) -> str:
     """mpi_program.c, compiled."""
-    made = tmp_path_factory.mktemp("mpi") / "checks"
-    words = [program(f"mpicc.{kind}"), "-O1", str(Path(__file__).with_name("mpi_program.c")), "-o", str(made)]
+    result = tmp_path_factory.mktemp("mpi") / "checks"
+    words = [program(f"mpicc.{kind}"), "-O1", str(Path(__file__).with_name("mpi_program.c")), "-o", str(result)]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    return str(made)
+    return str(result)
 
 
 def mpirun(kind: str, words: list[str], variables: Mapping[str, str]) -> str:
@@ -70,8 +70,8 @@ def rank_on(host: dict[str, str], checks: str) -> list[str]:
 def test_weft_run_is_all_of_it_in_one_command(kind, checks, capfd, tmp_path):
     """With its status, too."""
     starter, report = f"--mpi={program(f'mpirun.{kind}')}", tmp_path / "report.json"
-    with own_lab(weft.load("star:hosts=2"), f"mpi-{os.getpid()}") as made:
-        lab = ("--lab", made.entry.name)
+    with own_lab(weft.load("star:hosts=2"), f"mpi-{os.getpid()}") as result:
+        lab = ("--lab", result.entry.name)
         with pytest.raises(SystemExit) as ended:
             run("-n", "2", *lab, "--json", str(report), starter, checks)
         assert ended.value.code == 0

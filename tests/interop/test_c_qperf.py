@@ -49,8 +49,8 @@ def test_between_hosts_of_a_lab_it_measures():
 
 def test_outside_of_labs_the_connection_manager_knows_the_way():
     """The server binds port 0, and tells the client which one it got."""
-    said = measure(*[outside_of_labs()] * 2, "-cm", "1", "--time", "1", "rc_rdma_write_bw")
-    assert re.search(r"\bbw  =  +[1-9.]", said["rc_rdma_write_bw"]), said
+    text = measure(*[outside_of_labs()] * 2, "-cm", "1", "--time", "1", "rc_rdma_write_bw")
+    assert re.search(r"\bbw  =  +[1-9.]", text["rc_rdma_write_bw"]), text
 
 
 def test_outside_of_labs_lids_are_refused_as_by_any_adapter_of_ethernet():

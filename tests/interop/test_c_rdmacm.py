@@ -62,10 +62,10 @@ def run_pair(
         active = subprocess.run(
             client, env=dict(other), capture_output=True, text=True, timeout=PATIENCE_S, check=False
         )
-        said = passive.communicate(timeout=PATIENCE_S)[0]
-    assert active.returncode == 0, active.stdout + active.stderr + said
-    assert passive.returncode == 0, said
-    return said, active.stdout
+        text = passive.communicate(timeout=PATIENCE_S)[0]
+    assert active.returncode == 0, active.stdout + active.stderr + text
+    assert passive.returncode == 0, text
+    return text, active.stdout
 
 
 @pytest.mark.parametrize(
@@ -80,23 +80,23 @@ def run_pair(
 def test_programs_connect_by_address_and_port(server, client, says):
     port = free_port()
     words = [line.format(port=port).split() for line in (server, client)]
-    _, said = run_pair(*([program(one[0]), *one[1:]] for one in words), *[outside_of_labs()] * 2)
-    assert says in said
+    _, text = run_pair(*([program(word[0]), *word[1:]] for word in words), *[outside_of_labs()] * 2)
+    assert says in text
 
 
 def test_a_send_completes_before_the_answer_to_it(tmp_path):
     """First by packets, then through shared memory, with a completion channel as tutorials teach it."""
-    made, port = compile_program("cm_order_program", tmp_path, "-lrdmacm"), str(free_port())
-    _, said = run_pair([made, "server", port], [made, "client", port], *[outside_of_labs()] * 2)
-    assert said == "0 early\n"
+    result, port = compile_program("cm_order_program", tmp_path, "-lrdmacm"), str(free_port())
+    _, text = run_pair([result, "server", port], [result, "client", port], *[outside_of_labs()] * 2)
+    assert text == "0 early\n"
 
 
 def test_a_program_in_c_talks_to_one_in_python():
     port = free_port()
     server = [sys.executable, "-c", PYTHON_SERVER % port]
     client = [program("rdma_client"), "-s", "127.0.0.1", "-p", str(port)]
-    said, _ = run_pair(server, client, os.environ, outside_of_labs())
-    assert said == "16\n"
+    text, _ = run_pair(server, client, os.environ, outside_of_labs())
+    assert text == "16\n"
 
 
 PYTHON_END = """
@@ -137,12 +137,12 @@ def test_a_program_hears_how_it_ends(tmp_path, then, last):
     before = services(os.environ)
     with started([sys.executable, "-c", PYTHON_END % port + then], os.environ) as server:
         wait_until(lambda: services(os.environ) - before, lambda: output(server), lambda: server.poll() is None)
-        said = subprocess.run(
+        text = subprocess.run(
             [client, str(port)], env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False
         )
-        assert said.returncode == 0, said.stdout + said.stderr
+        assert text.returncode == 0, text.stdout + text.stderr
         assert server.communicate(timeout=PATIENCE_S)[0] == "b'may I?'\n"
-    assert said.stdout.splitlines()[-1] == last, said.stdout
+    assert text.stdout.splitlines()[-1] == last, text.stdout
 
 
 @pytest.fixture(scope="module")
@@ -154,8 +154,8 @@ def lab():
 @pytest.mark.parametrize(("name", "address"), [("ucmatose", "h1"), ("udaddy", "127.1.0.1")])
 def test_hosts_of_a_lab_have_names_and_addresses(lab, name, address):
     """Connections and datagrams, to the first host."""
-    _, said = run_pair([program(name)], [program(name), "-s", address], on(lab, "h1"), on(lab, "h8"))
-    assert "data transfers complete" in said
+    _, text = run_pair([program(name)], [program(name), "-s", address], on(lab, "h1"), on(lab, "h8"))
+    assert "data transfers complete" in text
 
 
 def test_groups_are_joined_in_a_lab(lab):

@@ -23,10 +23,10 @@ LITTLE = ["-S", "100000", "-C", "3", "-I", "3", "-T", "v"]  # bytes, transfers, 
 
 def preload() -> str:
     """Debian's own, which puts rsockets in the place of sockets."""
-    found = next(Path("/usr/lib").rglob("librspreload.so"), None)
-    if found is None:
+    result = next(Path("/usr/lib").rglob("librspreload.so"), None)
+    if result is None:
         do_without("librdmacm1 (librspreload.so)")
-    return str(found)
+    return str(result)
 
 
 @pytest.mark.parametrize(
@@ -40,8 +40,8 @@ def test_streams_of_others_carry_every_byte(words):
     environment = outside_of_labs()
     if "s" in words:
         environment["LD_PRELOAD"] = f"{preload()} {environment['LD_PRELOAD']}"
-    said = run_pair(command, [*command, "-s", "127.0.0.1"], environment, environment)
-    assert all("custom    97k     3       3 " in one for one in said)
+    text = run_pair(command, [*command, "-s", "127.0.0.1"], environment, environment)
+    assert all("custom    97k     3       3 " in item for item in text)
 
 
 def test_a_file_is_copied(tmp_path):

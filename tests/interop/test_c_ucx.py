@@ -41,8 +41,8 @@ def test_ucx_finds_the_adapter_and_both_its_transports(where, request):
         [program("ucx_info"), "-d"], env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    found = re.findall(r"Transport: (\w+)\n#\s+Device: (\S+)", done.stdout)
-    assert {("rc_verbs", "mlx5_0:1"), ("ud_verbs", "mlx5_0:1")} <= set(found), done.stdout
+    result = re.findall(r"Transport: (\w+)\n#\s+Device: (\S+)", done.stdout)
+    assert {("rc_verbs", "mlx5_0:1"), ("ud_verbs", "mlx5_0:1")} <= set(result), done.stdout
 
 
 def measured(said: str) -> list[str]:
@@ -54,16 +54,16 @@ def measured(said: str) -> list[str]:
 def test_tags_puts_gets_and_atomics_go_between_processes(transport, tmp_path):
     (tmp_path / "batch").write_text(BATCH)
     words = [program("ucx_perftest"), "-b", str(tmp_path / "batch")]
-    said = run_pair(words, *[outside_of_labs() | only(transport)] * 2)
-    assert measured(said[1]) == ["short", "long", "put", "get", "add"], said
+    output = run_pair(words, *[outside_of_labs() | only(transport)] * 2)
+    assert measured(output[1]) == ["short", "long", "put", "get", "add"], output
 
 
 def test_they_go_through_the_switches_of_a_lab(lab, tmp_path):
     (tmp_path / "batch").write_text(BATCH)
     words = [program("ucx_perftest"), "-b", str(tmp_path / "batch")]
     before = packets(lab)
-    said = run_pair(words, on(lab, "h1") | only("rc_v"), on(lab, "h8") | only("rc_v"))
-    assert measured(said[1]) == ["short", "long", "put", "get", "add"], said
+    output = run_pair(words, on(lab, "h1") | only("rc_v"), on(lab, "h8") | only("rc_v"))
+    assert measured(output[1]) == ["short", "long", "put", "get", "add"], output
     hops, mtu_bytes = 4, 4096
     assert packets(lab) - before >= hops * 20 * (65536 + 2 * 8192) // mtu_bytes
 

@@ -27,8 +27,8 @@ def test_tshark_reads_the_sweep_of_a_subnet_manager(peer, tmp_path):
                 SubnetManager(carrier).run(once=True)
     command = [peer("tshark"), "-r", str(file), "-T", "fields", "-e", "frame.interface_name", "-e", "_ws.col.Info"]
     command += ["-e", "_ws.malformed"]
-    shown = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=True).stdout
-    lines = [line.split("\t") for line in shown.splitlines()]
+    output = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=True).stdout
+    lines = [line.split("\t") for line in output.splitlines()]
     assert len(lines) == 60
     assert {(name, "Resp" in info) for name, info, _ in lines} >= {("leaf1/3", False), ("spine1/1", True)}
     assert not any(malformed for *_, malformed in lines)

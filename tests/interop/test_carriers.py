@@ -115,10 +115,10 @@ carrier.close()
 
 def suite():
     spec = importlib.util.spec_from_file_location("conformance_agents", TESTS / "conformance" / "agents.py")
-    made = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = made
-    spec.loader.exec_module(made)
-    return made
+    result = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = result
+    spec.loader.exec_module(result)
+    return result
 
 
 @pytest.fixture
@@ -191,10 +191,10 @@ def test_weft_keeps_to_the_suite_over_its_own_libibumad(tmp_path, peer):
 
 def test_a_request_that_goes_nowhere_is_given_up_after_its_retries(theirs):
     token = theirs.send(directed_get(bytes([1, 99]), SmpAttribute.NODE_INFO), timeout_ms=20, retries=2)
-    found: list[tuple[int, bytes | None]] = []
+    result: list[tuple[int, bytes | None]] = []
     for _ in range(20):
-        found += theirs.poll(0.01)
-    assert found == [(token, None)]
+        result += theirs.poll(0.01)
+    assert result == [(token, None)]
 
 
 def test_a_process_goes_round_when_it_has_been_all_clients_that_ibsim_can_name(on_ibsim, monkeypatch):
@@ -203,8 +203,8 @@ def test_a_process_goes_round_when_it_has_been_all_clients_that_ibsim_can_name(o
     monkeypatch.setattr("weft.mad.ibsim_client._numbers", itertools.chain([0], itertools.count(511)))
     with contextlib.ExitStack() as stack:
         carriers = [stack.enter_context(contextlib.closing(IbsimCarrier("", sim.name))) for _ in range(3)]
-        assert all(ask(one, directed_get(b"", SmpAttribute.NODE_INFO)) is not None for one in carriers)
-        assert [one._id >> 22 for one in carriers] == [0, 511, 1]
+        assert all(ask(carrier, directed_get(b"", SmpAttribute.NODE_INFO)) is not None for carrier in carriers)
+        assert [carrier._id >> 22 for carrier in carriers] == [0, 511, 1]
 
 
 @pytest.fixture(params=["ibsim", "lab"])
@@ -217,11 +217,11 @@ def two(request, ibsim):
         else:
             server = end.enter_context(Lab(fabric, f"two-{os.getpid()}")).sockname
         hosts = [node_id(NodeKind.HCA, fabric.hcas[n].guid) for n in (0, 5)]
-        made = [end.enter_context(contextlib.closing(IbsimCarrier(host, server))) for host in hosts]
+        result = [end.enter_context(contextlib.closing(IbsimCarrier(host, server))) for host in hosts]
         checks = suite()
-        nodes = checks.discover(made[0])
-        checks.bring_up(made[0], nodes)
-        yield *made, nodes
+        nodes = checks.discover(result[0])
+        checks.bring_up(result[0], nodes)
+        yield *result, nodes
 
 
 def test_questions_that_come_during_an_exchange_are_kept(two):
@@ -229,7 +229,7 @@ def test_questions_that_come_during_an_exchange_are_kept(two):
     manager.set_is_sm(True)
     manager.register(1, [Method.GET])
     question = Smp.pack(method=Method.GET, attribute_id=SmpAttribute.SM_INFO)
-    asked = other.send(question, Address(1), timeout_ms=int(PATIENCE_S * 1000))
+    requests = other.send(question, Address(1), timeout_ms=int(PATIENCE_S * 1000))
     many = np.tile(np.frombuffer(directed_get(b"", SmpAttribute.NODE_INFO), np.uint8), (2000, 1))
     _, came = manager.exchange(many)
     assert came.all()
@@ -238,7 +238,7 @@ def test_questions_that_come_during_an_exchange_are_kept(two):
     reply[3] = Method.GET_RESP
     manager.post(reply, arrival.source)
     ((token, answer),) = other.poll(PATIENCE_S)
-    assert token == asked
+    assert token == requests
     assert answer is not None
 
 
@@ -277,9 +277,9 @@ def differing(form: type[Format], a: Format, b: Format) -> set[str]:
 
 
 def test_weft_and_ibsim_discover_the_same(theirs, ours):
-    seen, expected = discover(ours), discover(theirs)
-    assert seen.nodes.keys() == expected.nodes.keys()
-    for guid, node in seen.nodes.items():
+    observed, expected = discover(ours), discover(theirs)
+    assert observed.nodes.keys() == expected.nodes.keys()
+    for guid, node in observed.nodes.items():
         other = expected.nodes[guid]
         assert node.description == other.description
         assert {n: port.peer for n, port in node.ports.items()} == {n: port.peer for n, port in other.ports.items()}
@@ -289,26 +289,26 @@ def test_weft_and_ibsim_discover_the_same(theirs, ours):
 
 
 def test_weft_and_ibsim_differ_only_where_it_is_meant(theirs, ours):
-    seen: dict[type[Format], set[str]] = {form: set() for form in DIFFERENT}
+    observed: dict[type[Format], set[str]] = {form: set() for form in DIFFERENT}
     for node in discover(ours).nodes.values():
-        seen[NodeInfo] |= differing(
-            NodeInfo, *(get(one, node.path, NodeInfo, SmpAttribute.NODE_INFO) for one in (ours, theirs))
+        observed[NodeInfo] |= differing(
+            NodeInfo, *(get(item, node.path, NodeInfo, SmpAttribute.NODE_INFO) for item in (ours, theirs))
         )
         if node.is_switch:
-            pair = (get(one, node.path, SwitchInfo, SmpAttribute.SWITCH_INFO) for one in (ours, theirs))
-            seen[SwitchInfo] |= differing(SwitchInfo, *pair)
+            pair = (get(item, node.path, SwitchInfo, SmpAttribute.SWITCH_INFO) for item in (ours, theirs))
+            observed[SwitchInfo] |= differing(SwitchInfo, *pair)
         for number in node.ports:
-            pair = (get(one, node.path, PortInfo, SmpAttribute.PORT_INFO, number) for one in (ours, theirs))
-            found = differing(PortInfo, *pair)
-            seen[PortInfo] |= found if number else {name for name in found if not name.startswith(OF_NO_LINK)}
-        names = [get(one, node.path, NodeDescription, SmpAttribute.NODE_DESCRIPTION) for one in (ours, theirs)]
+            pair = (get(item, node.path, PortInfo, SmpAttribute.PORT_INFO, number) for item in (ours, theirs))
+            result = differing(PortInfo, *pair)
+            observed[PortInfo] |= result if number else {name for name in result if not name.startswith(OF_NO_LINK)}
+        names = [get(item, node.path, NodeDescription, SmpAttribute.NODE_DESCRIPTION) for item in (ours, theirs)]
         assert names[0] == names[1]
         if not node.is_switch:  # ibsim repeats the GUID at other places of its table
-            guids = [get(one, node.path, GuidInfo, SmpAttribute.GUID_INFO).guid[0] for one in (ours, theirs)]
+            guids = [get(item, node.path, GuidInfo, SmpAttribute.GUID_INFO).guid[0] for item in (ours, theirs)]
             assert guids[0] == guids[1]
     for form, reasons in DIFFERENT.items():
         # Nothing new, and no excuse that is not needed.
-        assert sorted(seen[form] ^ set(reasons)) == [], f"of {form.__name__}"
+        assert sorted(observed[form] ^ set(reasons)) == [], f"of {form.__name__}"
 
 
 def test_weft_and_ibsim_keep_tables_alike(theirs, ours):

@@ -44,26 +44,26 @@ def test_weft_leaves_in_the_devices_what_opensm_leaves(peer, tmp_path, conf):
     options = parse_options(conf)
     fabric = weft.load("fat-tree:hosts=8,radix=4")
     with Lab(fabric, f"cc-{tmp_path.name[-20:]}") as lab:
-        kept, sets = lab.fabric.tables.congestion, len(fabric.switches) + 8 * (1 + len(rate_table(options)))
+        remaining, sets = lab.fabric.tables.congestion, len(fabric.switches) + 8 * (1 + len(rate_table(options)))
         words = ["opensm", "-F", str(tmp_path / "opensm.conf"), "-f", str(tmp_path / "log"), "-s", "0"]
         caches = {"OSM_CACHE_DIR": str(tmp_path), "OSM_TMP_DIR": str(tmp_path)}
         opensm = lab.start("h1", *words, folder=tmp_path, **caches)
         try:
-            wait_until(lambda: len(kept) >= sets, "congestion control by OpenSM")
+            wait_until(lambda: len(remaining) >= sets, "congestion control by OpenSM")
         finally:
             opensm.kill()
             opensm.wait()
-        theirs = lab.server.call(lambda: {place: bytes(raw) for place, raw in kept.items()})
+        theirs = lab.server.call(lambda: {place: bytes(raw) for place, raw in remaining.items()})
         batch = congestion_mads(fabric, options, np.zeros(len(fabric.ports), bool))
         assert len(batch.mads) == sets
 
         def by_weft() -> dict[tuple[int, int], bytes]:
-            kept.clear()
+            remaining.clear()
             carrier = LocalCarrier(lab.subnet, fabric.find_port("h2/1").slot)
             for mad, lid in zip(batch.mads, batch.lids.tolist(), strict=True):
                 answer = ask(carrier, mad.tobytes(), Address(lid))
                 assert answer is not None
                 assert answer[5] == 0
-            return {place: bytes(raw) for place, raw in kept.items()}
+            return {place: bytes(raw) for place, raw in remaining.items()}
 
         assert lab.server.call(by_weft) == theirs

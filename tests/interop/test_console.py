@@ -55,7 +55,7 @@ class Program:
         if not self._url:
             assert self.process.stdout
             lines = iter(self.process.stdout.readline, "")
-            self._url = next(found[1] for line in lines if (found := re.search(r"(http://\S+#token=\S+)", line)))
+            self._url = next(result[1] for line in lines if (result := re.search(r"(http://\S+#token=\S+)", line)))
         return self._url
 
     def start(self) -> None:
@@ -106,7 +106,7 @@ def page(browser: Page, url: str, service: httpx.Client) -> Iterator[Page]:
     browser.wait(f"{IS_LIVE} && document.querySelector('.job')")
     yield browser
     assert list(browser.complaints) == []
-    assert {urlsplit(one).netloc for one in browser.requests} <= {urlsplit(url).netloc, ""}, "a request left"
+    assert {urlsplit(request).netloc for request in browser.requests} <= {urlsplit(url).netloc, ""}, "a request left"
 
 
 @pytest.fixture(scope="module")
@@ -115,12 +115,12 @@ def runs(page: Page) -> list[str]:
     page.press("#tab-runs")
     assert page.run("document.querySelector('#run-spec').value") == ""
     titles = []
-    for command, what in (("compare", "all_reduce:1M"), ("train", "llama3-8b")):
+    for command, kind in (("compare", "all_reduce:1M"), ("train", "llama3-8b")):
         select = f"e => (e.value = '{command}', e.dispatchEvent(new Event('change')))"
         page.run(f"({select})(document.querySelector('#command'))")
         assert page.run("document.querySelector('#run-what').value") == ""
         page.run(f"document.querySelector('#run-spec').value = '{SMALL}'")
-        page.run(f"document.querySelector('#run-what').value = '{what}'")
+        page.run(f"document.querySelector('#run-what').value = '{kind}'")
         page.press("#page-runs button", "Run")
         title = "document.querySelector('.run-row h3').textContent"  # the newest is on top
         page.wait(f"document.querySelector('.run-row') && {title}.startsWith('weft {command} ')")
@@ -148,7 +148,7 @@ def choose_cable(page: Page, host: str) -> str:
 
 def test_the_page_loads_and_keeps_its_token_to_itself(page: Page, url: str) -> None:
     assert page.run("location.hash") == ""
-    assert not any(url.split("token=")[1] in one for one in page.requests if "#token=" not in one)
+    assert not any(url.split("token=")[1] in request for request in page.requests if "#token=" not in request)
     assert page.run("document.querySelector('#spec').textContent") != ""
     assert page.run("document.querySelector('#manager').textContent").startswith("SM master h1")
     assert page.run(f"document.querySelectorAll('#stage canvas').length > 3 && {DRAWN}('labels')")
@@ -157,7 +157,7 @@ def test_the_page_loads_and_keeps_its_token_to_itself(page: Page, url: str) -> N
 def test_a_run_says_how_far_it_is(page: Page, runs: list[str]) -> None:
     page.press("#page-runs .run-row button", "Lines")
     page.wait("document.querySelector('.run-row pre:not([hidden])')?.textContent")
-    assert all(SMALL in one for one in runs)
+    assert all(SMALL in run for run in runs)
 
 
 def test_a_host_is_found_and_its_path_is_lit(page: Page) -> None:
@@ -319,8 +319,8 @@ def test_the_report_of_a_run_opens(page: Page, runs: list[str], number: int, wor
     page.key("Enter")
     with page.next_tab("blob:"):
         page.wait("document.readyState === 'complete'")
-        said = page.run("document.body.innerText")
-        assert all(word in said for word in words), said
+        output = page.run("document.body.innerText")
+        assert all(word in output for word in words), output
         assert page.run("[...document.images].every(one => one.naturalWidth > 0)")
 
 

@@ -44,19 +44,19 @@ def run(source: str) -> str:
         "globalThis.location = { hash: '' }; globalThis.sessionStorage = { getItem: () => '' };"
         "globalThis.matchMedia = () => ({ matches: false });\n"
     )
-    asked = [node, "--input-type=module"]
-    return subprocess.run(asked, input=place + bundle, capture_output=True, text=True, check=True).stdout
+    requests = [node, "--input-type=module"]
+    return subprocess.run(requests, input=place + bundle, capture_output=True, text=True, check=True).stdout
 
 
 def test_an_intent_is_written_as_toml_that_says_the_same() -> None:
-    said = run(f'import {{ toToml }} from "./toml"; console.log(toToml({json.dumps(INTENT)}));')
-    assert tomllib.loads(said) == INTENT
+    output = run(f'import {{ toToml }} from "./toml"; console.log(toToml({json.dumps(INTENT)}));')
+    assert tomllib.loads(output) == INTENT
 
 
 def test_events_are_read_however_the_stream_is_cut() -> None:
     text = 'event: state\ndata: {"t": 1,\ndata:  "ä": 2}\n\n: still here\n\n'
     text += "data: 3\r\n\r\nevent: log\ndata: 4\n\ndata: cut"
-    said = run(f"""
+    output = run(f"""
       import {{ parser }} from "./stream";
       const text: string = {json.dumps(text)};
       for (let size = 1; size <= text.length; size++) {{
@@ -66,11 +66,11 @@ def test_events_are_read_however_the_stream_is_cut() -> None:
         console.log(JSON.stringify(found));
       }}""")
     expected = [["state", {"t": 1, "ä": 2}], ["message", 3], ["log", 4]]
-    assert [json.loads(line) for line in said.splitlines()] == [expected] * len(text)
+    assert [json.loads(line) for line in output.splitlines()] == [expected] * len(text)
 
 
 def test_a_stream_that_breaks_is_asked_for_again_and_one_that_is_refused_is_not() -> None:
-    said = run("""
+    output = run("""
       import { Problem } from "./api";
       import { follow } from "./stream";
       const answers = [() => new Response('data: 1\\n\\n'), () => { throw new Problem(503, "away"); },
@@ -80,7 +80,7 @@ def test_a_stream_that_breaks_is_asked_for_again_and_one_that_is_refused_is_not(
       const listener = { event: note("event"), up: note("up"), down: note("down"), refused: note("refused") };
       await follow({ fetch: async () => answers.shift()!() } as never, "/live", listener, new AbortController().signal);
       console.log(JSON.stringify(told));""")
-    assert json.loads(said) == [
+    assert json.loads(output) == [
         ["up"], ["event", "message", 1], ["down", "the service ended the stream"],
         ["down", "away"], ["refused", "no token that is known"],
     ]  # fmt: skip
@@ -127,7 +127,7 @@ def test_arrow_keys_move_between_servers_and_within_a_selected_one() -> None:
 
 def test_only_the_busiest_links_are_thick() -> None:
     """Eight of them at most in a small fabric, or a twentieth; none where all links are equally busy."""
-    said = run("""
+    output = run("""
       import { BUSIEST, penOf, theme } from "./colours";
       import { inkLinks } from "./picture/ink";
       const thick = (load: (number | null)[]) => {
@@ -144,4 +144,4 @@ def test_only_the_busiest_links_are_thick() -> None:
         thick([...idle, ...new Array(9).fill(0.9)]),
         thick([...new Array(400).fill(0.3), ...new Array(20).fill(0.9)]).length,
       ]));""")
-    assert json.loads(said) == [[40, 41], [], [], 20]
+    assert json.loads(output) == [[40, 41], [], [], 20]

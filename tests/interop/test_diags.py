@@ -84,9 +84,9 @@ def no_driver(text: str) -> str:
 def hosts(tmp_path, peer):
     peer("cc")
     library = preload.library(tmp_path)
-    made = HOSTS.Hosts(load(FABRIC), tmp_path, library, peer)
-    yield made
-    made.close()
+    result = HOSTS.Hosts(load(FABRIC), tmp_path, library, peer)
+    yield result
+    result.close()
 
 
 def ask_on(lab: Any, host: str, asked: list[str]) -> list[str]:
@@ -94,16 +94,16 @@ def ask_on(lab: Any, host: str, asked: list[str]) -> list[str]:
     running = lab.start(host, sys.executable, "-c", ASK_ALL, stdin=subprocess.PIPE)
     out, _ = running.communicate(json.dumps(asked), timeout=PATIENCE_S)
     assert running.returncode == 0, out[-2000:]
-    found: list[str] = json.loads(out)
-    return found
+    result: list[str] = json.loads(out)
+    return result
 
 
 def test_on_a_host_of_weft_they_agree_with_infiniband_diags(hosts):
-    asked = [*ASKED, *COUNTERS, "ibstat", "ibstat -p", "sminfo"]
+    requests = [*ASKED, *COUNTERS, "ibstat", "ibstat -p", "sminfo"]
     with hosts.opensm("h1"):
-        real = [hosts.run("h1", *line.split()) for line in asked]
-        ours = ask_on(hosts, "h1", asked)
-    for line, theirs, mine in zip(asked, real, ours, strict=True):
+        real = [hosts.run("h1", *line.split()) for line in requests]
+        ours = ask_on(hosts, "h1", requests)
+    for line, theirs, mine in zip(requests, real, ours, strict=True):
         if line == "ibnetdiscover":
             assert blocks(mine) == blocks(theirs)
         elif line == "sminfo":

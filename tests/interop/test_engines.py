@@ -42,11 +42,11 @@ def move(engine: str, folder: Path, *environments: dict[str, str]) -> str:
             )
             for role, environment in zip(("serve", "come"), environments, strict=True)
         ]
-        said = [end.communicate(timeout=PATIENCE_S)[0] for end in ends]
-        assert [end.returncode for end in ends] == [0, 0], said
-    assert all("the bytes of the other end are here" in one for one in said), said
-    assert "TcpTransport" not in said[0] + said[1]  # which is what Mooncake does without an adapter
-    return said[0] + said[1]
+        output = [end.communicate(timeout=PATIENCE_S)[0] for end in ends]
+        assert [end.returncode for end in ends] == [0, 0], output
+    assert all("the bytes of the other end are here" in item for item in output), output
+    assert "TcpTransport" not in output[0] + output[1]  # which is what Mooncake does without an adapter
+    return output[0] + output[1]
 
 
 @pytest.mark.parametrize("engine", ["nixl", "mooncake"])

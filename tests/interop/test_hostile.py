@@ -49,11 +49,11 @@ class Besieged:
     def proof(self) -> Proof:
         """Of the intent, by the tables that the devices hold."""
         partitions = {}
-        for one in self.service.call("GET", "/api/v1/partitions").json():
-            whole = self.service.call("GET", f"/api/v1/partitions/{one['p_key']}").json()
-            p_key = int(one["p_key"], 16)
+        for item in self.service.call("GET", "/api/v1/partitions").json():
+            whole = self.service.call("GET", f"/api/v1/partitions/{item['p_key']}").json()
+            p_key = int(item["p_key"], 16)
             members = {int(member["guid"], 16): Member(member["membership"] == "full") for member in whole["members"]}
-            partitions[p_key] = Partition(name=one["name"], p_key=p_key, members=members)
+            partitions[p_key] = Partition(name=item["name"], p_key=p_key, members=members)
         with closing(Subnet(lab=self.name).attach()) as carrier:
             self.fabric = read_fabric(carrier)
         return prove_isolation(self.fabric, Allocation(partitions=partitions, default_is_full=False))
@@ -66,10 +66,10 @@ class Besieged:
 
 @pytest.fixture(params=["with", "without"])
 def besieged(request, peer, tmp_path) -> Iterator[Besieged]:
-    made = Besieged(tmp_path, *(["--no-m-key"] if request.param == "without" else []))
-    made.is_protected = request.param == "with"
-    yield made
-    made.service.end(signal.SIGTERM)
+    result = Besieged(tmp_path, *(["--no-m-key"] if request.param == "without" else []))
+    result.is_protected = request.param == "with"
+    yield result
+    result.service.end(signal.SIGTERM)
 
 
 def test_tenants_stay_isolated_beside_a_hostile_opensm_and_ibportstate(besieged, peer):

@@ -32,10 +32,10 @@ def records(text: str, *, rates: bool) -> set[str]:
 def hold_to_ibsim(fabric: Fabric, ibsim, *, rates: bool) -> None:
     text = ibnetdiscover.to_text(fabric)
     host = node_id(NodeKind.HCA, fabric.hcas[0].guid)
-    seen = ibsim(text).run("ibnetdiscover", host=host)
-    written, found = records(text, rates=rates), records(seen, rates=rates)
+    observed = ibsim(text).run("ibnetdiscover", host=host)
+    written, result = records(text, rates=rates), records(observed, rates=rates)
     assert len(written) == len(fabric.of_kind(NodeKind.SWITCH, NodeKind.HCA, NodeKind.AGGREGATION))
-    assert found - written == written - found == set()
+    assert result - written == written - result == set()
 
 
 def test_selene_comes_back_as_it_was(ibsim, selene_dump):
@@ -83,8 +83,8 @@ def test_a_net_by_hand_is_the_same_fabric_to_weft_and_to_ibsim(ibsim, tmp_path):
     path = tmp_path / "by-hand.net"
     path.write_text(net, encoding="utf-8")
     fabric = ibnetdiscover.read(path)
-    seen = ibsim(net).run("ibnetdiscover", host="Hca1")
-    path.write_text(seen, encoding="utf-8")
+    observed = ibsim(net).run("ibnetdiscover", host="Hca1")
+    path.write_text(observed, encoding="utf-8")
     again = ibnetdiscover.read(path)
     assert np.array_equal(np.sort(again.nodes.guid), np.sort(fabric.nodes.guid))
     assert sorted(again.nodes.name) == sorted(fabric.nodes.name)

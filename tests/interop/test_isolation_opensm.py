@@ -32,8 +32,8 @@ def test_opensm_isolates_slices_and_tells_who_tried(peer, tmp_path):
         try:
             wait_until(lambda: log.exists() and "SUBNET UP" in log.read_text(), going=lambda: opensm.poll() is None)
             with closing(IbsimCarrier("h1", lab.sockname)) as carrier, Watch(carrier) as watch:
-                seen = read_fabric(carrier)
-                proof = prove_isolation(seen, allocation)
+                observed = read_fabric(carrier)
+                proof = prove_isolation(observed, allocation)
                 assert proof.ok, proof.explain()
                 assert proof.unguarded == ()
                 assert len(proof.raw) == 8, "OpenSM leaves FilterRaw alone"
@@ -42,7 +42,7 @@ def test_opensm_isolates_slices_and_tells_who_tried(peer, tmp_path):
                 heard: set[str] = set()
 
                 def hears_both() -> bool:
-                    heard.update(str(attribute(one, seen, allocation)) for one in watch.notices(0.05))
+                    heard.update(str(attribute(notice, observed, allocation)) for notice in watch.notices(0.05))
                     return len(heard) == 2
 
                 wait_until(hears_both)
@@ -50,7 +50,10 @@ def test_opensm_isolates_slices_and_tells_who_tried(peer, tmp_path):
                     "h2/1 (red) to h3/1 (blue) with P_Key 0x8102: dropped at leaf1/2",
                     "h5/1 (red) to h3/1 (blue) with P_Key 0x8101: dropped at leaf2/1",
                 }
-                counts = {one.port: (one.from_port, one.to_port) for one in count_violations(carrier, seen, allocation)}
+                counts = {
+                    item.port: (item.from_port, item.to_port)
+                    for item in count_violations(carrier, observed, allocation)
+                }
                 assert counts == {"h2/1": (1, 0), "h3/1": (0, 1)}
         finally:
             opensm.kill()

@@ -31,11 +31,11 @@ class Machines:
 
     def make(self) -> None:
         self.namespaces.make()
-        here = self.namespaces.ends[0]
-        words = ("fat-tree:hosts=8,radix=4", "--sm", "--daemon", "--name", "far", "--join", f"{here}:0")
-        found = re.search(r"weft join (\S+) --token (\S+) --as h8", self.run(0, "up", *words).stdout)
-        assert found
-        self.address, self.token = found.groups()
+        local = self.namespaces.ends[0]
+        words = ("fat-tree:hosts=8,radix=4", "--sm", "--daemon", "--name", "far", "--join", f"{local}:0")
+        result = re.search(r"weft join (\S+) --token (\S+) --as h8", self.run(0, "up", *words).stdout)
+        assert result
+        self.address, self.token = result.groups()
 
     def remove(self) -> None:
         try:
@@ -68,9 +68,9 @@ class Machines:
     def sent_by_h3(self) -> int:
         """Packets, by its port's counter."""
         counted = self.run(1, *self.as_h3(find_peer("perfquery"), "-x")).stdout
-        found = re.search(r"PortXmitPkts:\.+(\d+)", counted)
-        assert found
-        return int(found[1])
+        result = re.search(r"PortXmitPkts:\.+(\d+)", counted)
+        assert result
+        return int(result[1])
 
     def cut(self) -> None:
         """The cable, and so that it is noticed at once, what TCP knows of it; without ss it takes some seconds."""
@@ -88,21 +88,21 @@ def machines() -> Iterator[Machines]:
     if (reason := why_not()) and os.environ.get("CI") != "true":
         pytest.skip(reason)
     assert not reason
-    made = Machines()
+    result = Machines()
     try:
-        made.make()
-        yield made
+        result.make()
+        yield result
     finally:
-        made.remove()
+        result.remove()
 
 
 def test_unmodified_tools_see_the_fabric_from_the_other_machine(machines):
     script = f"{find_peer('ibstat')} && {find_peer('perfquery')} && {find_peer('sminfo')}"
-    said = machines.run(1, *machines.as_h3("sh", "-c", script)).stdout
-    assert "State: Active" in said
-    assert "Port GUID: 0x0002c90300000301" in said, "that of h3"
-    assert re.search(r"# Port counters: Lid \d+ port 1", said)
-    assert "SMINFO_MASTER" in said
+    output = machines.run(1, *machines.as_h3("sh", "-c", script)).stdout
+    assert "State: Active" in output
+    assert "Port GUID: 0x0002c90300000301" in output, "that of h3"
+    assert re.search(r"# Port counters: Lid \d+ port 1", output)
+    assert "SMINFO_MASTER" in output
 
 
 def test_messages_cross_to_the_other_machine_and_its_port_counts_them(machines, tmp_path):
@@ -111,25 +111,25 @@ def test_messages_cross_to_the_other_machine_and_its_port_counts_them(machines, 
         machines.start(0, "exec", "h1", sys.executable, str(TALKER), words[0], "a", "b", *words[1:]),
         machines.start(1, *machines.as_h3(sys.executable, str(TALKER), words[0], "b", "a", *words[1:])),
     ]
-    said = [player.communicate(timeout=PATIENCE_S) for player in players]
-    results = [json.loads(out.splitlines()[-1]) for out, _ in said]
-    assert results == [{"turns": TURNS, "statuses": [0], "wrong": 0, "name": "mlx5_0"}] * 2, said
+    output = [player.communicate(timeout=PATIENCE_S) for player in players]
+    results = [json.loads(out.splitlines()[-1]) for out, _ in output]
+    assert results == [{"turns": TURNS, "statuses": [0], "wrong": 0, "name": "mlx5_0"}] * 2, output
     assert machines.sent_by_h3() >= 3 * TURNS
 
 
 def test_both_ends_agree_on_roce_and_data_go_past_the_lab(machines, tmp_path):
     """MADs still go to it."""
-    here, there = machines.namespaces.ends
+    local, present = machines.namespaces.ends
     words = "RC", "1", "3000", "global"
     talk = sys.executable, str(TALKER), str(tmp_path)
     sent = machines.sent_by_h3()
     players = [
-        machines.start(0, "exec", "h1", "env", f"WEFT_VERBS_ROCE={here}", *talk, "a", "b", *words),
-        machines.start(1, "join", machines.address, "--as", "h3", "--roce", there, "--", *talk, "b", "a", *words),
+        machines.start(0, "exec", "h1", "env", f"WEFT_VERBS_ROCE={local}", *talk, "a", "b", *words),
+        machines.start(1, "join", machines.address, "--as", "h3", "--roce", present, "--", *talk, "b", "a", *words),
     ]
-    said = [player.communicate(timeout=PATIENCE_S) for player in players]
-    results = [json.loads(out.splitlines()[-1]) for out, _ in said]
-    assert results == [{"turns": 1, "statuses": [0], "wrong": 0, "name": "mlx5_0"}] * 2, said
+    output = [player.communicate(timeout=PATIENCE_S) for player in players]
+    results = [json.loads(out.splitlines()[-1]) for out, _ in output]
+    assert results == [{"turns": 1, "statuses": [0], "wrong": 0, "name": "mlx5_0"}] * 2, output
     assert machines.sent_by_h3() - sent < 3, "none but perfquery's own"
 
 

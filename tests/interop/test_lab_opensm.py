@@ -41,14 +41,14 @@ def managed(peer, tmp_path, monkeypatch) -> Iterator[Start]:
     running: list[Managed] = []
 
     def start(fabric: str | Fabric) -> Managed:
-        made = Managed(weft.load(fabric) if isinstance(fabric, str) else fabric, tmp_path)
-        made.lab.__enter__()
-        running.append(made)
-        return made
+        result = Managed(weft.load(fabric) if isinstance(fabric, str) else fabric, tmp_path)
+        result.lab.__enter__()
+        running.append(result)
+        return result
 
     yield start
-    for one in running:
-        one.end()
+    for item in running:
+        item.end()
 
 
 def graph(fabric: Fabric) -> set[str]:
@@ -77,14 +77,14 @@ ENGINES = {"minhop": [], "updn": [], "ftree": [], "dfsssp": ["-Q"]}
 )
 def test_opensm_brings_a_lab_up(managed, spec, engine):
     """Every port is Active, and what OpenSM wrote into the tables leads every pair home without a credit loop."""
-    one = managed(spec)
-    log = one.sweep(one.fabric.servers[0], "-R", engine, *ENGINES[engine])
+    item = managed(spec)
+    log = item.sweep(item.fabric.servers[0], "-R", engine, *ENGINES[engine])
     assert errors(log) == []
-    assert one.states() == {PortState.ACTIVE}
-    lids = one.fabric.tables.lid[one.fabric.tables.lid > 0]
-    assert len(set(lids.tolist())) == len(one.fabric.switches) + len(one.fabric.hcas)
-    assert check(one.fabric, hosts_only=True).ok
-    assert not one.lab.errors.counts
+    assert item.states() == {PortState.ACTIVE}
+    lids = item.fabric.tables.lid[item.fabric.tables.lid > 0]
+    assert len(set(lids.tolist())) == len(item.fabric.switches) + len(item.fabric.hcas)
+    assert check(item.fabric, hosts_only=True).ok
+    assert not item.lab.errors.counts
 
 
 @pytest.mark.parametrize("spec", ["opensm-subnet.lst", "fat-tree:hosts=16,radix=8"])
@@ -92,26 +92,28 @@ def test_the_dumps_of_opensm_on_a_lab_of_ndr_are_checked(managed, tmp_path, caps
     """OpenSM has no word for NDR and keeps guid2lid elsewhere: the dumps are enough all the same."""
     from weft.cli.check import check as command
 
-    one = managed("fat-tree:hosts=16,radix=8")
+    item = managed("fat-tree:hosts=16,radix=8")
     dumps, cache = tmp_path / "dumps", tmp_path / "cache"
     dumps.mkdir()
     cache.mkdir()
     words = ("opensm", "-o", "-R", "ftree", "-D", "0x43", "-f", str(tmp_path / "log"))
-    one.lab.run("h1", *words, folder=tmp_path, timeout_s=PATIENCE_S, OSM_TMP_DIR=str(dumps), OSM_CACHE_DIR=str(cache))
+    item.lab.run("h1", *words, folder=tmp_path, timeout_s=PATIENCE_S, OSM_TMP_DIR=str(dumps), OSM_CACHE_DIR=str(cache))
     assert "SPD=??" in (dumps / "opensm-subnet.lst").read_text()
     assert not (dumps / "guid2lid").exists()
     command(str(dumps / spec) if spec.endswith("lst") else spec, tables=dumps, hosts_only=True)
-    said = capsys.readouterr().out
-    assert ("cable ends with SPD=?? (OpenSM cannot write rates above HDR) read as NDR" in said) == spec.endswith("lst")
-    assert "no credit loop" in said
+    output = capsys.readouterr().out
+    assert ("cable ends with SPD=?? (OpenSM cannot write rates above HDR) read as NDR" in output) == spec.endswith(
+        "lst"
+    )
+    assert "no credit loop" in output
 
 
 def test_opensm_brings_a_dragonfly_up_without_deadlock(managed):
-    one = managed("dragonfly:p=2,a=4,h=2,speed=EDR")
-    assert errors(one.sweep("h1", "-R", "dfsssp", "-Q")) == []
-    assert one.states() == {PortState.ACTIVE}
-    assert check(one.fabric).missing == 0
-    assert one.fabric.tables.sl2vl.max() == 7
+    item = managed("dragonfly:p=2,a=4,h=2,speed=EDR")
+    assert errors(item.sweep("h1", "-R", "dfsssp", "-Q")) == []
+    assert item.states() == {PortState.ACTIVE}
+    assert check(item.fabric).missing == 0
+    assert item.fabric.tables.sl2vl.max() == 7
 
 
 @pytest.mark.slow
@@ -121,23 +123,23 @@ def test_opensm_brings_selene_up(managed, ibdm, selene_dump):
     Its min-hop paths are as long as weft's, pair by pair. They can deadlock: weft and ibdmchk report it, weft with its
     ports. ibdmchk walks every pair, which takes it a minute: it is shown all switches, and every fifth server.
     """
-    one = managed(ibnetdiscover.read(selene_dump))
-    host = one.fabric.hcas[0].name
-    (one.folder / "selene").mkdir()
-    log = one.sweep(host)
+    item = managed(ibnetdiscover.read(selene_dump))
+    host = item.fabric.hcas[0].name
+    (item.folder / "selene").mkdir()
+    log = item.sweep(host)
     assert errors(log) == []
-    assert one.states() == {PortState.ACTIVE}
-    verdict = check(one.fabric)
+    assert item.states() == {PortState.ACTIVE}
+    verdict = check(item.fabric)
     assert verdict.missing == 0
-    assert all(name in one.fabric for name in verdict.credit_loop)
+    assert all(name in item.fabric for name in verdict.credit_loop)
     assert len(verdict.credit_loop) >= 3
-    ours = route(one.fabric, Options(engine="min-hop")).fabric
-    assert np.array_equal(ours.tables.lid, one.fabric.tables.lid)
+    ours = route(item.fabric, Options(engine="min-hop")).fabric
+    assert np.array_equal(ours.tables.lid, item.fabric.tables.lid)
     lids = ours.tables.lid[ours.tables.lid > 0]
     assert len(lids) > 4_341
-    assert np.array_equal(switch_hops(ours, lids), switch_hops(one.fabric, lids))
-    nodes = one.fabric.nodes
-    some = one.fabric.subset((nodes.kind == NodeKind.SWITCH) | (nodes.server % 5 == 0))
+    assert np.array_equal(switch_hops(ours, lids), switch_hops(item.fabric, lids))
+    nodes = item.fabric.nodes
+    some = item.fabric.subset((nodes.kind == NodeKind.SWITCH) | (nodes.server % 5 == 0))
     report = ibdm.check(some, shell=True)
     assert report.credit_loop
     assert_agree(check(some, hosts_only=True), report)
@@ -150,14 +152,14 @@ def switch_hops(fabric: Fabric, lids: np.ndarray) -> np.ndarray:
     rows = tables.switch_row[ports.node]
     plugged = np.flatnonzero((rows >= 0) & (ports.peer >= 0))
     graph_ports[rows[plugged], ports.number[plugged]] = tables.switch_row[ports.node[ports.peer[plugged]]]
-    here = np.repeat(np.arange(len(tables.lft))[:, None], len(lids), axis=1)
-    hops = np.zeros(here.shape, np.int16)
+    local = np.repeat(np.arange(len(tables.lft))[:, None], len(lids), axis=1)
+    hops = np.zeros(local.shape, np.int16)
     for _ in range(16):
-        there = graph_ports[here, tables.lft[here, lids]]
-        if (there < 0).all():
+        present = graph_ports[local, tables.lft[local, lids]]
+        if (present < 0).all():
             break
-        hops += there >= 0
-        here = np.where(there >= 0, there, here)
+        hops += present >= 0
+        local = np.where(present >= 0, present, local)
     return hops
 
 
@@ -167,10 +169,10 @@ def switch_hops(fabric: Fabric, lids: np.ndarray) -> np.ndarray:
 @pytest.fixture
 def small(managed) -> Managed:
     """16 hosts on a tree of two levels, with OpenSM running at h1."""
-    one = managed(SMALL)
-    one.manage("h1")
-    one.wait_for(lambda: one.ups("h1") > 0, "SUBNET UP")
-    return one
+    item = managed(SMALL)
+    item.manage("h1")
+    item.wait_for(lambda: item.ups("h1") > 0, "SUBNET UP")
+    return item
 
 
 def lid(one: Managed, name: str) -> str:
@@ -180,9 +182,9 @@ def lid(one: Managed, name: str) -> str:
 def test_ibnetdiscover_sees_the_fabric_as_it_is(small):
     path = small.folder / "seen.txt"
     path.write_text(small.tool("h3", "ibnetdiscover"), encoding="utf-8")
-    seen = ibnetdiscover.read(path)
-    assert graph(seen) == graph(small.fabric)
-    assert {node.name: int(node.lid) for node in (*seen.switches, *seen.hcas)} == {
+    observed = ibnetdiscover.read(path)
+    assert graph(observed) == graph(small.fabric)
+    assert {node.name: int(node.lid) for node in (*observed.switches, *observed.hcas)} == {
         node.name: int(node.lid) for node in (*small.fabric.switches, *small.fabric.hcas)
     }
 
@@ -214,8 +216,8 @@ def test_smpquery_and_sminfo_answer_right(small):
 def test_ibroute_and_dump_fts_show_the_tables(small):
     fabric = small.fabric
     row = fabric.tables.lft[fabric.tables.switch_row[fabric.find_node("leaf1").index]]
-    shown = dict(re.findall(r"^0x([0-9a-f]{4}) (\d{3}) ", small.tool("h2", "ibroute", lid(small, "leaf1")), re.M))
-    assert shown == {f"{at:04x}": f"{port:03}" for at, port in enumerate(row.tolist()) if port != 0xFF}
+    output = dict(re.findall(r"^0x([0-9a-f]{4}) (\d{3}) ", small.tool("h2", "ibroute", lid(small, "leaf1")), re.M))
+    assert output == {f"{at:04x}": f"{port:03}" for at, port in enumerate(row.tolist()) if port != 0xFF}
     everything = small.tool("h2", "dump_fts")
     assert everything.count("Unicast lids") == len(fabric.switches)
 
@@ -228,8 +230,8 @@ def test_ibtracert_follows_the_tables(small):
 
 
 def test_iblinkinfo_shows_every_link_active(small):
-    shown = small.tool("h2", "iblinkinfo", "-l")
-    active = [line for line in shown.splitlines() if "Active/  LinkUp" in line]
+    output = small.tool("h2", "iblinkinfo", "-l")
+    active = [line for line in output.splitlines() if "Active/  LinkUp" in line]
     assert len(active) == 2 * len(small.fabric.links)
     assert all(re.search(r"\( 4X +53.125 Gbps ", line) for line in active)
 
@@ -239,17 +241,17 @@ def test_ibqueryerrors_finds_every_port_well_and_one_with_a_bad_cable_not(manage
     if preload.library() is None:
         pytest.skip("there is no C compiler for weft's preload: make peers")
     monkeypatch.delenv("WEFT_UMAD2SIM")
-    one = managed(SMALL)
-    one.manage("h1")
-    one.wait_for(lambda: one.ups("h1") > 0, "SUBNET UP")
-    assert "22 nodes checked, 0 bad nodes found" in one.tool("h2", "ibqueryerrors")
-    one.lab.degrade("h5/1", 1e-4)
+    item = managed(SMALL)
+    item.manage("h1")
+    item.wait_for(lambda: item.ups("h1") > 0, "SUBNET UP")
+    assert "22 nodes checked, 0 bad nodes found" in item.tool("h2", "ibqueryerrors")
+    item.lab.degrade("h5/1", 1e-4)
     for _ in range(15):
-        one.lab.run("h5", "smpquery", "-t", "20", "nodeinfo", lid(one, "h9"), folder=one.folder)
-    found = one.tool("h2", "ibqueryerrors", "-t", "20", status=1)
-    bad = set(re.findall(r"GUID 0x([0-9a-f]+) port \d+: \[SymbolErrorCounter == \d+", found))
+        item.lab.run("h5", "smpquery", "-t", "20", "nodeinfo", lid(item, "h9"), folder=item.folder)
+    result = item.tool("h2", "ibqueryerrors", "-t", "20", status=1)
+    bad = set(re.findall(r"GUID 0x([0-9a-f]+) port \d+: \[SymbolErrorCounter == \d+", result))
     assert bad
-    assert bad <= {f"{int(end.guid):x}" for end in (one.fabric["h5/1"], one.fabric["h5/1"].peer.node)}
+    assert bad <= {f"{int(end.guid):x}" for end in (item.fabric["h5/1"], item.fabric["h5/1"].peer.node)}
 
 
 def test_perfquery_counts_the_mads(small):
@@ -264,9 +266,9 @@ def test_perfquery_counts_the_mads(small):
 
 
 def test_saquery_answers(small):
-    one, other = lid(small, "h1"), lid(small, "h16")
-    path = small.tool("h2", "saquery", "PR", "--src-to-dst", f"{one}:{other}")
-    assert re.search(rf"slid\.*{one}\b", path)
+    item, other = lid(small, "h1"), lid(small, "h16")
+    path = small.tool("h2", "saquery", "PR", "--src-to-dst", f"{item}:{other}")
+    assert re.search(rf"slid\.*{item}\b", path)
     assert re.search(rf"dlid\.*{other}\b", path)
     assert "Capability mask" in small.tool("h2", "saquery", "CPI")
 
@@ -304,67 +306,67 @@ def test_a_broken_cable_is_told_by_trap_128_and_routed_around(small):
 
 
 def test_the_standby_takes_over_when_the_master_is_killed(managed):
-    one = managed(SMALL)
-    options = one.folder / "options"
+    item = managed(SMALL)
+    options = item.folder / "options"
     options.write_text("sminfo_polling_timeout 300\npolling_retry_number 2\n")
-    master = one.manage("h1", "-F", str(options), "-p", "10")
-    one.wait_for(lambda: one.ups("h1") > 0, "SUBNET UP")
-    one.manage("h2", "-F", str(options), "-p", "5")
-    one.wait_for(lambda: "STANDBY" in one.log("h2"), "the second in STANDBY")
-    assert "MASTER" in one.tool("h5", "sminfo")
+    master = item.manage("h1", "-F", str(options), "-p", "10")
+    item.wait_for(lambda: item.ups("h1") > 0, "SUBNET UP")
+    item.manage("h2", "-F", str(options), "-p", "5")
+    item.wait_for(lambda: "STANDBY" in item.log("h2"), "the second in STANDBY")
+    assert "MASTER" in item.tool("h5", "sminfo")
     master.kill()
-    one.wait_for(lambda: one.ups("h2") > 0, "SUBNET UP by the second")
-    assert re.search(rf"sm lid {lid(one, 'h2')} .*MASTER", one.tool("h5", "sminfo"))
-    assert [client["at"] for client in one.lab.state()["clients"]] == ["h2"]
+    item.wait_for(lambda: item.ups("h2") > 0, "SUBNET UP by the second")
+    assert re.search(rf"sm lid {lid(item, 'h2')} .*MASTER", item.tool("h5", "sminfo"))
+    assert [client["at"] for client in item.lab.state()["clients"]] == ["h2"]
 
 
 def test_partitions_and_lanes_that_opensm_sets_are_in_the_tables_and_the_engine_runs_on_them(managed):
-    one = managed(SMALL)
-    guids = ", ".join(f"0x{int(one.fabric[f'h{n}/1'].guid):x}=full" for n in (2, 3))
-    partitions = one.folder / "partitions"
+    item = managed(SMALL)
+    guids = ", ".join(f"0x{int(item.fabric[f'h{n}/1'].guid):x}=full" for n in (2, 3))
+    partitions = item.folder / "partitions"
     partitions.write_text(f"Default=0x7fff: ALL=full, SELF=full;\nblue=0x0123, sl=3: {guids};\n")
-    options = one.folder / "options"
+    options = item.folder / "options"
     options.write_text("qos TRUE\nqos_max_vls 8\nqos_sl2vl 0,1,2,3,4,5,6,7,0,1,2,3,4,5,6,7\n")
-    one.sweep("h1", "-P", str(partitions), "-F", str(options))
-    tables = one.fabric.tables
-    members = {host for host in range(1, 17) if 0x8123 in tables.pkey[one.fabric[f"h{host}/1"].slot].tolist()}
+    item.sweep("h1", "-P", str(partitions), "-F", str(options))
+    tables = item.fabric.tables
+    members = {host for host in range(1, 17) if 0x8123 in tables.pkey[item.fabric[f"h{host}/1"].slot].tolist()}
     assert members == {2, 3}
-    leaf = one.fabric.find_node("leaf1").index
-    ports = int(one.fabric.nodes.n_ports[leaf]) + 1
+    leaf = item.fabric.find_node("leaf1").index
+    ports = int(item.fabric.nodes.n_ports[leaf]) + 1
     row = tables.sl2vl[int(tables.first_pair[leaf]) + 1 * ports + 2]
     assert row.tolist() == [0, 1, 2, 3, 4, 5, 6, 7] * 2
-    result = PacketEngine().run(one.lab.fabric_now(), Traffic.of(one.fabric, [("h1", "h16", 1 << 16)], sl=5))
+    result = PacketEngine().run(item.lab.fabric_now(), Traffic.of(item.fabric, [("h1", "h16", 1 << 16)], sl=5))
     assert result.done
 
 
 def test_copies_for_a_group_go_along_the_tree_that_opensm_plants(managed):
-    one = managed(SMALL)
-    one.manage("h1")
-    one.wait_for(lambda: one.ups("h1") > 0, "SUBNET UP")
-    report = one.lab.traffic("multicast", 10_000, senders=16)
+    item = managed(SMALL)
+    item.manage("h1")
+    item.wait_for(lambda: item.ups("h1") > 0, "SUBNET UP")
+    report = item.lab.traffic("multicast", 10_000, senders=16)
     assert report["delivered"] == 16
     assert report["copies"] == {f"h{number}/1": 15 * 3 for number in range(1, 17)}
 
 
 def test_congestion_control_that_opensm_sets_is_what_ibccquery_reads_and_p_keys_are_whole(managed):
     """ibsim takes the class for another one and writes over the P_Keys."""
-    one = managed(SMALL)
-    options = one.folder / "options"
+    item = managed(SMALL)
+    options = item.folder / "options"
     options.write_text(
         "congestion_control TRUE\ncc_sw_cong_setting_control_map 0x8\ncc_sw_cong_setting_threshold 0xe\n"
         "cc_ca_cong_entries 0x1 0x2 0x3 0x4 0x5 0x6 0x7 0x8 0x9 0xa 0xb 0xc 0xd 0xe 0xf 0x10\n"
     )
-    before = one.fabric.tables.pkey.copy()
-    one.manage("h1", "-F", str(options))
+    before = item.fabric.tables.pkey.copy()
+    item.manage("h1", "-F", str(options))
 
     def is_set() -> bool:
-        if not one.ups("h1"):
+        if not item.ups("h1"):
             return False
-        asked = ("ibccquery", "SwitchCongestionSetting", lid(one, "leaf1"))
-        found = one.lab.run("h2", *asked, folder=one.folder).stdout
-        return bool(re.search(r"Threshold:\.+0x0e", found)) and bool(re.search(r"Control_Map:\.+0x00000008", found))
+        requests = ("ibccquery", "SwitchCongestionSetting", lid(item, "leaf1"))
+        result = item.lab.run("h2", *requests, folder=item.folder).stdout
+        return bool(re.search(r"Threshold:\.+0x0e", result)) and bool(re.search(r"Control_Map:\.+0x00000008", result))
 
-    one.wait_for(is_set, "SwitchCongestionSetting of leaf1")
-    assert "Lid" in one.tool("h2", "ibccquery", "CACongestionSetting", lid(one, "h5"))
-    assert (one.fabric.tables.pkey[:, 1:] == before[:, 1:]).all()
-    assert (one.fabric.tables.pkey[one.fabric["h5/1"].slot, :1] & 0x7FFF == 0x7FFF).all()
+    item.wait_for(is_set, "SwitchCongestionSetting of leaf1")
+    assert "Lid" in item.tool("h2", "ibccquery", "CACongestionSetting", lid(item, "h5"))
+    assert (item.fabric.tables.pkey[:, 1:] == before[:, 1:]).all()
+    assert (item.fabric.tables.pkey[item.fabric["h5/1"].slot, :1] & 0x7FFF == 0x7FFF).all()

@@ -63,9 +63,9 @@ carrier.close()
 
 def suite(name: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(f"conformance_{name}", SUITES / f"{name}.py")
-    made = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(made)
-    return made
+    result = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(result)
+    return result
 
 
 agents, messages = suite("agents"), suite("messages")
@@ -117,9 +117,9 @@ class OnIbsim:
 
 @pytest.fixture
 def on_ibsim(ibsim) -> Iterator[OnIbsim]:
-    made = OnIbsim(ibsim)
-    yield made
-    for carrier in made.open:
+    result = OnIbsim(ibsim)
+    yield result
+    for carrier in result.open:
         carrier.close()
 
 
@@ -149,8 +149,8 @@ def test_libumad2sim_asks_and_what_it_would_cut_off_is_refused(on_ibsim, tmp_pat
         while running.poll() is None:
             answering.poll(0.05)
             messages.answer(answering)
-        said, complaint = running.communicate()
-    assert said.split() == ["0", "1"]
+        output, complaint = running.communicate()
+    assert output.split() == ["0", "1"]
     assert "libumad2sim hands on 224 bytes of a MAD, and this table has more" in complaint
 
 

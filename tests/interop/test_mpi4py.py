@@ -49,15 +49,17 @@ def by_weft(folder: Path) -> str:
             for rank in range(RANKS)
         ]
         try:
-            said = [one.communicate(timeout=PATIENCE_S) for one in ranks]
+            output = [item.communicate(timeout=PATIENCE_S) for item in ranks]
         finally:
-            for one in ranks:
-                one.kill()
-    assert [(one.returncode, errors_in(err)) for one, (_, err) in zip(ranks, said, strict=True)] == [(0, "")] * RANKS
-    return said[0][0]
+            for item in ranks:
+                item.kill()
+    assert [(item.returncode, errors_in(err)) for item, (_, err) in zip(ranks, output, strict=True)] == [
+        (0, "")
+    ] * RANKS
+    return output[0][0]
 
 
 def test_a_program_prints_the_same_by_mpi4py_and_by_weft(tmp_path: Path) -> None:
-    found, wanted = by_weft(tmp_path), by_mpi4py()
-    assert len(wanted.splitlines()) > 10 * RANKS
-    assert found == wanted
+    result, expected = by_weft(tmp_path), by_mpi4py()
+    assert len(expected.splitlines()) > 10 * RANKS
+    assert result == expected

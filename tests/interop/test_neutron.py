@@ -29,18 +29,18 @@ def holders(ufm: Ufm, p_key: int) -> set[int]:
     """GUIDs of the ports whose tables have a P_Key, as MADs read them from the devices."""
     lab = registry.find(ufm.lab)
     with closing(IbsimCarrier("h4", control.ask(lab, "state")["sockname"])) as carrier:
-        seen = read_port_tables(KeyedCarrier(carrier, KeyFile(lab.m_key_file)))
-    held = ((seen.p_keys[seen.ends] & 0x7FFF) == p_key).any(axis=1)
-    return set(seen.view.fabric.ports.guid[seen.ends][held].tolist())
+        observed = read_port_tables(KeyedCarrier(carrier, KeyFile(lab.m_key_file)))
+    held = ((observed.p_keys[observed.ends] & 0x7FFF) == p_key).any(axis=1)
+    return set(observed.view.fabric.ports.guid[observed.ends][held].tolist())
 
 
 def check(ufm: Ufm, said: dict[str, object]) -> None:
     """The UFM and the devices have what Neutron was told."""
     p_key, guids = int(str(said["p_key"])), set(said["guids"])  # type: ignore[call-overload]
-    found = UfmClient(ufm.url, token=ufm.token).pkey(p_key)
-    assert (said["step"], found and found.members.keys()) == (said["step"], guids if said["is_there"] else None)
-    there = {int(ufm.fabric[f"h{number}/1"].guid) for number in range(1, 5)}
-    assert (said["step"], holders(ufm, p_key)) == (said["step"], guids & there)
+    result = UfmClient(ufm.url, token=ufm.token).pkey(p_key)
+    assert (said["step"], result and result.members.keys()) == (said["step"], guids if said["is_there"] else None)
+    present = {int(ufm.fabric[f"h{number}/1"].guid) for number in range(1, 5)}
+    assert (said["step"], holders(ufm, p_key)) == (said["step"], guids & present)
 
 
 def test_partitions_follow_networks_and_ports(tmp_path):
@@ -58,10 +58,10 @@ def test_partitions_follow_networks_and_ports(tmp_path):
             assert neutron.stdin
             assert neutron.stdout
             for line in neutron.stdout:
-                said = json.loads(line)
-                steps.append(said["step"])
-                if said["step"] != "done":
-                    check(ufm, said)
+                output = json.loads(line)
+                steps.append(output["step"])
+                if output["step"] != "done":
+                    check(ufm, output)
                     print("seen", file=neutron.stdin, flush=True)
         log.seek(0)
         assert (steps[-1:], len(steps)) == (["done"], STEPS), log.read()[-5000:]

@@ -155,9 +155,9 @@ def takes(receiver: str, p_key: int) -> bool:
 
 @pytest.fixture(scope="module", params=["both", "off"])
 def divided(request, tmp_path_factory) -> Iterator[Divided]:
-    made = Divided(tmp_path_factory.mktemp("matrix"), request.param)
-    yield made
-    made.close()
+    result = Divided(tmp_path_factory.mktemp("matrix"), request.param)
+    yield result
+    result.close()
 
 
 def test_every_pair_talks_by_exactly_the_keys_that_they_share(divided):
@@ -211,7 +211,7 @@ def strangers() -> list[tuple[str, str]]:
     return [
         pair
         for pair in itertools.permutations(tenants, 2)
-        if not any(set(pair) <= set(one) for one in TENANTS.values())
+        if not any(set(pair) <= set(tenant) for tenant in TENANTS.values())
     ]
 
 

@@ -144,8 +144,10 @@ class OpenSm:
         dump = self.folder / "opensm-sa.dump"
         text = dump.read_text() if dump.exists() else ""  # there is none where there is nothing to tell
         return {
-            shown(int(found["mgid"].replace("0x", "").replace(":", ""), 16), *(int(found[name], 16) for name in GROUP))
-            for found in GROUPS.finditer(text)
+            shown(
+                int(result["mgid"].replace("0x", "").replace(":", ""), 16), *(int(result[name], 16) for name in GROUP)
+            )
+            for result in GROUPS.finditer(text)
         }
 
 
@@ -201,15 +203,17 @@ def random_file(seed: int) -> str:
     groups += ["ff12:601b:ffff::1", "ff12:401b:ffff::ffff:ffff"]
     # One of these in two partitions, and OpenSM frees it twice when it ends.
     own_groups = ["ff15::", "ff12::", "ff12:a01b::", "ff18:a01b::", "ff32::"]
-    ports = [f"{one}{how}" for one in ("ALL", "SELF", "ALL_CAS", H2, H3, H4, LEAF) for how in ("", "=full", "=limited")]
+    ports = [
+        f"{item}{how}" for item in ("ALL", "SELF", "ALL_CAS", H2, H3, H4, LEAF) for how in ("", "=full", "=limited")
+    ]
     lines = []
     for number in range(1, dice.randint(2, 6)):
         name = dice.choice(["Default=0x7fff", "Red=0x10", "Red", "Blue=0x11", "0x12", "Green"])
         lines.append(",".join([name, *some(flags, 5)]) + " :")
         of_group = ["sl=2", "rate=6", "scope=8", "mtu=5", "Q_Key=0x77", "scope=5"]
         lines += [
-            " " + ",".join([f"mgid={one}", *some(of_group, 2)])
-            for one in some(groups + [f"{own}{number}" for own in own_groups], 5)
+            " " + ",".join([f"mgid={item}", *some(of_group, 2)])
+            for item in some(groups + [f"{own}{number}" for own in own_groups], 5)
         ]
         lines.append(" " + ", ".join([*some(ports, 3), dice.choice(ports)]) + " ;")
     return "\n".join(lines)
@@ -249,32 +253,32 @@ def test_the_manual_pages_own_line_is_dropped_by_opensm_and_meant_by_weft(opensm
 
 def test_smpquery_reads_the_same(opensm):
     table = opensm.sweep(READ["low byte first"])
-    said = opensm.running.run("smpquery", "-D", "pkeys", "0,1,2", host=HOST)
-    keys = [int(key, 16) for key in re.findall(r"0x[0-9a-f]{4}", said)]
+    output = opensm.running.run("smpquery", "-D", "pkeys", "0,1,2", host=HOST)
+    keys = [int(key, 16) for key in re.findall(r"0x[0-9a-f]{4}", output)]
     assert keys == table[NODES["h2"] + 1, : len(keys)].tolist()
     assert len(keys) == 64
 
 
 @pytest.mark.parametrize("name", BOTH)
 def test_ports_with_both_keys_of_a_partition(opensm, name):
-    made = wanted(parse_partitions(BOTH[name]), allow_both=True)
-    assert differences(made.table, opensm.sweep(BOTH[name], "allow_both_pkeys TRUE")) == []
+    result = wanted(parse_partitions(BOTH[name]), allow_both=True)
+    assert differences(result.table, opensm.sweep(BOTH[name], "allow_both_pkeys TRUE")) == []
 
 
 def test_keys_keep_the_indexes_at_which_they_were_found(opensm):
     before = opensm.sweep(f"A=0x01:ALL;B=0x02:ALL=full;C=0x03:ALL;D=0x0100,indx0:{H3};")
     text = f"0x02:ALL;0x04:ALL_CAS=full;0x05,indx0:{H2}=full;0x03:{H3},{H4}=full;0x0100:{H3};"
-    made = wanted(parse_partitions(text), found=before, keep_indexes=True)
-    assert differences(made.table, opensm.sweep(text, "keep_pkey_indexes TRUE")) == []
-    assert made.table[NODES["h2"] + 1, 2] == 0x0002
+    result = wanted(parse_partitions(text), found=before, keep_indexes=True)
+    assert differences(result.table, opensm.sweep(text, "keep_pkey_indexes TRUE")) == []
+    assert result.table[NODES["h2"] + 1, 2] == 0x0002
 
 
 @pytest.mark.parametrize("enforce", ["off", "in"])
 def test_only_switches_that_check_get_tables(opensm, enforce):
     """ibsim's switches hold nothing before."""
     text = f"Red=0x10 : {H2}=full ;"
-    made = wanted_pkeys(parse_partitions(text), FABRIC, OWN, part_enforce=enforce)
-    there = opensm.sweep(text, f"part_enforce {enforce}")
+    result = wanted_pkeys(parse_partitions(text), FABRIC, OWN, part_enforce=enforce)
+    present = opensm.sweep(text, f"part_enforce {enforce}")
     facing = NODES["leaf1"] + 2
-    assert made.programmed[facing] == (enforce == "in")
-    assert (there[facing, 1] == 0x8010) == (enforce == "in")
+    assert result.programmed[facing] == (enforce == "in")
+    assert (present[facing, 1] == 0x8010) == (enforce == "in")

@@ -42,4 +42,4 @@ def test_what_is_large_comes_by_make_peers_and_not_by_make_test():
     assert "$(VENV)/.peers" in peers
     assert "neutron/.installed" in peers
     assert "--no-deps $(ENGINES)" in peers
-    assert not [one for one in extras["test"] if re.search("ray|arrow|parquet|neutron|schemathesis|psycopg", one)]
+    assert not [extra for extra in extras["test"] if re.search("ray|arrow|parquet|neutron|schemathesis|psycopg", extra)]

@@ -20,9 +20,9 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_perftest_comes_to_its_row_of_figures(name):
     tool, *words = CASES[name]
-    for said in run_pair([program(tool), "-x", "1", *words], outside_of_labs(), outside_of_labs()):
-        rows = said.splitlines()
+    for output in run_pair([program(tool), "-x", "1", *words], outside_of_labs(), outside_of_labs()):
+        rows = output.splitlines()
         head = next(index for index, row in enumerate(rows) if row.lstrip().startswith("#bytes"))
         figures = rows[head + 1].split()
-        assert int(figures[1]) >= int(words[-1]), said
-        assert float(figures[3]) > 0, said
+        assert int(figures[1]) >= int(words[-1]), output
+        assert float(figures[3]) > 0, output

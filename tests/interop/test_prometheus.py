@@ -90,9 +90,9 @@ def promtool(peer, *words: str, text: str = "") -> str:
 def test_promtool_takes_the_metrics(peer, poller):
     watch = Watch(poller, diagnose=diagnose)
     watch.tick()
-    told = render(watch.tick(), now_s=time.monotonic()).decode()
-    assert "weft_suspects" in told
-    assert promtool(peer, "check", "metrics", text=told) == ""
+    messages = render(watch.tick(), now_s=time.monotonic()).decode()
+    assert "weft_suspects" in messages
+    assert promtool(peer, "check", "metrics", text=messages) == ""
 
 
 def test_promtool_takes_the_configuration_of_the_documentation(peer, tmp_path):
@@ -105,21 +105,21 @@ def test_promtool_takes_the_rules_and_they_do_what_they_say(peer, tmp_path):
     """A cable that errs for ten minutes is told of, and forgotten when it has been good for twelve."""
     (tmp_path / RULES).write_text(read(RULES))
     assert "SUCCESS" in promtool(peer, "check", "rules", str(tmp_path / RULES))
-    one = '{guid="0x1",port="1"}'
+    item = '{guid="0x1",port="1"}'
     good = {"guid": "0x2", "port": "1"}
     series = {
-        f"infiniband_switch_port_symbol_error_total{one}": "0+30x10 300x40",
-        f"infiniband_switch_port_rate_bytes_per_second{one}": "5e10x60",
+        f"infiniband_switch_port_symbol_error_total{item}": "0+30x10 300x40",
+        f"infiniband_switch_port_rate_bytes_per_second{item}": "5e10x60",
         'infiniband_hca_port_symbol_error_total{guid="0x2",port="1"}': "0+30x10 300x40",
         'infiniband_hca_rate_bytes_per_second{guid="0x2"}': "5e10x60",
         'infiniband_switch_port_symbol_error_total{guid="0x3",port="1"}': "7x60",  # old counts
         'infiniband_switch_port_rate_bytes_per_second{guid="0x3",port="1"}': "5e10x60",
         'infiniband_switch_port_symbol_error_total{guid="0x4",port="1"}': "500x5 2x55",  # somebody reset it
         'infiniband_switch_port_rate_bytes_per_second{guid="0x4",port="1"}': "5e10x60",
-        f"weft_port_width_lanes{one}": "1x60",
-        f"weft_port_width_supported_lanes{one}": "4x60",
-        f"weft_port_state{one}": "4x60",
-        f"infiniband_switch_port_link_downed_total{one}": "0x5 1x5 2x50",
+        f"weft_port_width_lanes{item}": "1x60",
+        f"weft_port_width_supported_lanes{item}": "4x60",
+        f"weft_port_state{item}": "4x60",
+        f"infiniband_switch_port_link_downed_total{item}": "0x5 1x5 2x50",
         'weft_suspect_confidence{port="leaf4",peer="",kind="switch down"}': "1x20",
         "weft_monitor_up": "1x30 0x30",
         "weft_sm_up": "1x60",
@@ -199,8 +199,8 @@ class Prometheus:
             wait_until(lambda: self._is_ready() or self.process.poll() is not None, "Prometheus")
             if self.process.poll() is None:
                 return
-            said = (self._folder / "log").read_text()
-            assert "address already in use" in said, said
+            output = (self._folder / "log").read_text()
+            assert "address already in use" in output, output
 
     def _is_ready(self) -> bool:
         try:
@@ -215,12 +215,14 @@ class Prometheus:
 
     def values(self, query: str) -> dict[str, float]:
         """By GUID and port."""
-        found = self.ask(f"query?query={urllib.parse.quote(query)}")["result"]
-        return {f"{one['metric'].get('guid')} {one['metric'].get('port')}": float(one["value"][1]) for one in found}
+        result = self.ask(f"query?query={urllib.parse.quote(query)}")["result"]
+        return {
+            f"{item['metric'].get('guid')} {item['metric'].get('port')}": float(item["value"][1]) for item in result
+        }
 
     def firing(self) -> set[tuple[str, str]]:
-        alerts = [one for one in self.ask("alerts")["alerts"] if one["state"] == "firing"]
-        return {(one["labels"]["alertname"], one["labels"].get("guid", "")) for one in alerts}
+        alerts = [item for item in self.ask("alerts")["alerts"] if item["state"] == "firing"]
+        return {(item["labels"]["alertname"], item["labels"].get("guid", "")) for item in alerts}
 
     def stop(self) -> None:
         self.process.terminate()
@@ -231,13 +233,13 @@ def expressions() -> set[str]:
     """What the dashboard asks for, and what rules record for others."""
     panels = json.loads(read(DASHBOARD))["panels"]
     rules = [rule for group in yaml.safe_load(read(RULES))["groups"] for rule in group["rules"]]
-    asked = {target["expr"].replace("$__rate_interval", "6s") for panel in panels for target in panel["targets"]}
-    return asked | {rule["record"] for rule in rules if "record" in rule}
+    requests = {target["expr"].replace("$__rate_interval", "6s") for panel in panels for target in panel["targets"]}
+    return requests | {rule["record"] for rule in rules if "record" in rule}
 
 
 def all_have_series(prometheus: Prometheus, empty: set[str]) -> bool:
     """Has each of these found something once? The others stay."""
-    empty -= {one for one in empty if prometheus.values(one)}
+    empty -= {item for item in empty if prometheus.values(item)}
     return not empty
 
 
@@ -267,9 +269,9 @@ def test_prometheus_tells_of_a_bad_cable_and_is_content_after_the_fix(peer, tmp_
                 wait_until(lambda: alerts <= prometheus.firing(), "the alert")
                 lab.fix()
                 wait_until(lambda: not prometheus.firing(), lambda: f"{prometheus.firing()}: that nothing is told of")
-                told = prometheus.values("infiniband_switch_port_symbol_error_total")
+                messages = prometheus.values("infiniband_switch_port_symbol_error_total")
                 true = {name: lab.fabric.counters[end.slot, Column.SYMBOL_ERROR] for name, end in ends.items()}
-                assert {name: told[name] for name in true} == true
+                assert {name: messages[name] for name in true} == true
                 assert prometheus.values("weft_sm_up") == {"None None": 1}
             finally:
                 prometheus.stop()
@@ -296,14 +298,14 @@ def test_node_exporter_reads_the_counters_of_a_host(lab, peer, tmp_path):
     script = NODE_EXPORTER.format(program=peer("prometheus-node-exporter"), python=sys.executable)
     done = lab.run("h3", "sh", "-c", script, sysfs=True, folder=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
-    told = dict(re.findall(r'^node_infiniband_(\w+)\{device="mlx5_0",port="1"\} (\S+)$', done.stdout, re.M))
+    messages = dict(re.findall(r'^node_infiniband_(\w+)\{device="mlx5_0",port="1"\} (\S+)$', done.stdout, re.M))
     true = lab.fabric.counters[lab.fabric.find_port("h3/1").slot]
     sent = true[Column.PORT_XMIT_DATA_WORDS] * 4
-    assert float(told["port_data_transmitted_bytes_total"]) == pytest.approx(sent, rel=1e-6)
+    assert float(messages["port_data_transmitted_bytes_total"]) == pytest.approx(sent, rel=1e-6)
     assert sent > 1e12  # half of the line for an hour
-    assert float(told["rate_bytes_per_second"]) == 5e10
-    assert float(told["link_downed_total"]) == true[Column.LINK_DOWNED]
-    assert float(told["symbol_error_total"]) == true[Column.SYMBOL_ERROR]
+    assert float(messages["rate_bytes_per_second"]) == 5e10
+    assert float(messages["link_downed_total"]) == true[Column.LINK_DOWNED]
+    assert float(messages["symbol_error_total"]) == true[Column.SYMBOL_ERROR]
 
 
 # -- infiniband-diags -------------------------------------------------------------------------------------------------
@@ -312,9 +314,9 @@ def test_node_exporter_reads_the_counters_of_a_host(lab, peer, tmp_path):
 def test_ibqueryerrors_and_perfquery_say_what_the_exporter_says(lab, poller, peer):
     peer("ibqueryerrors")
     reading = poller.poll()
-    told = render(Latest(every_s=10, reading=reading, read_s=1.0, polls=1), now_s=1.0).decode()
-    said = lab.run("h2", "ibqueryerrors", "--details").stdout
-    errors = re.findall(r"GUID 0x(\w+) port (\d+): (.*)", said)
+    messages = render(Latest(every_s=10, reading=reading, read_s=1.0, polls=1), now_s=1.0).decode()
+    output = lab.run("h2", "ibqueryerrors", "--details").stdout
+    errors = re.findall(r"GUID 0x(\w+) port (\d+): (.*)", output)
     names = {metric.of: metric for metric in PORT_METRICS}
     compared = 0
     for guid, number, counts in errors:
@@ -323,18 +325,18 @@ def test_ibqueryerrors_and_perfquery_say_what_the_exporter_says(lab, poller, pee
             if metric is None:
                 continue
             sample = rf'_port_{metric.name}\{{guid="0x{int(guid, 16):016x}",port="{number}"\}} (\d+)'
-            assert re.search(sample, told)[1] == count
+            assert re.search(sample, messages)[1] == count
             compared += 1
     assert compared >= 2  # both ends of the cable that was bad
     port = lab.fabric.find_port(SICK)
     lid = int(reading.ports.lid[reading.ports.fabric.find_port(SICK).slot])
     query = lab.run("h2", "perfquery", "-x", str(lid), str(port.number)).stdout
-    shown = dict(re.findall(r"(\w+):\.*(\d+)", query))
+    displayed = dict(re.findall(r"(\w+):\.*(\d+)", query))
     sample = f'{{guid="0x{port.node.guid:016x}",port="{port.number}"}}'
     for metric in PORT_METRICS:
-        if metric.of in shown and not re.search("Pkts|Data", metric.of):
-            assert f"_port_{metric.name}{sample} {shown[metric.of]}\n" in told
-    assert int(shown["SymbolErrorCounter"]) > 1e6
+        if metric.of in displayed and not re.search("Pkts|Data", metric.of):
+            assert f"_port_{metric.name}{sample} {displayed[metric.of]}\n" in messages
+    assert int(displayed["SymbolErrorCounter"]) > 1e6
 
 
 def test_a_real_ibsim_is_polled_and_perfquery_agrees(ibsim):
@@ -349,11 +351,11 @@ def test_a_real_ibsim_is_polled_and_perfquery_agrees(ibsim):
     ports = reading.ports
     assert int(ports.is_polled.sum()) == 6
     assert not ports.is_longest.any()
-    known = reading.known[ports.is_polled]
-    assert known[:, [Column.PORT_XMIT_DATA_WORDS, Column.SYMBOL_ERROR, Column.PORT_XMIT_WAIT]].all()
-    assert not known[:, Column.QP1_DROPPED].any()
+    recorded = reading.known[ports.is_polled]
+    assert recorded[:, [Column.PORT_XMIT_DATA_WORDS, Column.SYMBOL_ERROR, Column.PORT_XMIT_WAIT]].all()
+    assert not recorded[:, Column.QP1_DROPPED].any()
     slot = int(np.flatnonzero(ports.is_polled)[0])
-    shown = sim.run("perfquery", "-x", str(ports.lid[slot]), str(ports.number[slot]), host=host)
-    counted = {name: int(count) for name, count in re.findall(r"(\w+):\.*(\d+)", shown)}
+    output = sim.run("perfquery", "-x", str(ports.lid[slot]), str(ports.number[slot]), host=host)
+    counted = {name: int(count) for name, count in re.findall(r"(\w+):\.*(\d+)", output)}
     assert reading.counters[slot, Column.PORT_MULTICAST_RCV_PKTS] == counted["PortMulticastRcvPkts"]
     assert 0 <= reading.counters[slot, Column.PORT_RCV_PKTS] <= counted["PortRcvPkts"]

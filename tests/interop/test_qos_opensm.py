@@ -101,16 +101,16 @@ class Managed:
 
 @pytest.fixture
 def managed(peer, tmp_path) -> Iterator[Callable[[str], Managed]]:
-    made: list[Managed] = []
+    result: list[Managed] = []
 
     def start(spec: str) -> Managed:
-        made.append(Managed(spec, tmp_path, peer("opensm")))
-        made[-1].lab.__enter__()
-        return made[-1]
+        result.append(Managed(spec, tmp_path, peer("opensm")))
+        result[-1].lab.__enter__()
+        return result[-1]
 
     yield start
-    for one in made:
-        one.end()
+    for item in result:
+        item.end()
 
 
 def test_the_template_that_opensm_writes_is_read_without_a_remark(peer, tmp_path):
@@ -169,18 +169,18 @@ def test_a_lab_holds_after_opensm_what_weft_would_have_written(managed, tmp_path
     """Every table of every port with a cable, and of port 0 of switches."""
     path = tmp_path / "opensm.conf"
     path.write_text(SETTINGS)
-    one = managed("fat-tree:hosts=8,radix=4")
-    for info in one.lab.subnet.devices.switch_info.values():
+    item = managed("fat-tree:hosts=8,radix=4")
+    for info in item.lab.subnet.devices.switch_info.values():
         SwitchInfo.enhanced_port_0.set(info, 1)  # else OpenSM leaves port 0 alone
-    one.bring_up("-F", str(path))
-    fabric, port_info = one.lab.fabric, one.lab.subnet.devices.port_info
+    item.bring_up("-F", str(path))
+    fabric, port_info = item.lab.fabric, item.lab.subnet.devices.port_info
 
     def column(field: Any) -> NDArray[np.uint8]:
         return np.array([0 if info is None else field.get(info) for info in port_info], np.uint8)
 
-    wanted = fabric.tables.like()
+    expected = fabric.tables.like()
     fill_qos(
-        wanted,
+        expected,
         fabric,
         read_options(path).port_qos,
         operational_vls=column(PortInfo.operational_vls),
@@ -188,15 +188,15 @@ def test_a_lab_holds_after_opensm_what_weft_would_have_written(managed, tmp_path
         vlarb_low_cap=column(PortInfo.vl_arbitration_low_cap),
     )
     is_switch = fabric.nodes.kind[fabric.ports.node] == NodeKind.SWITCH
-    there = (fabric.ports.peer >= 0) | is_switch & (fabric.ports.number == 0)
+    present = (fabric.ports.peer >= 0) | is_switch & (fabric.ports.number == 0)
     for table in ("vl_arbitration", "vl_high_limit"):
-        assert np.array_equal(getattr(fabric.tables, table)[there], getattr(wanted, table)[there]), table
-    assert set(wanted.vl_high_limit[there]) == {6, 9}
+        assert np.array_equal(getattr(fabric.tables, table)[present], getattr(expected, table)[present]), table
+    assert set(expected.vl_high_limit[present]) == {6, 9}
     for node in range(len(fabric.nodes)):
         slots = int(fabric.first_port[node]) + np.arange(int(fabric.nodes.n_ports[node]) + 1)
         shape = (len(slots),) * (2 if fabric.nodes.kind[node] == NodeKind.SWITCH else 1)
-        rows = (int(fabric.tables.first_pair[node]) + np.arange(np.prod(shape)).reshape(shape))[..., there[slots]]
-        assert np.array_equal(fabric.tables.sl2vl[rows], wanted.sl2vl[rows]), fabric.nodes.name[node]
+        rows = (int(fabric.tables.first_pair[node]) + np.arange(np.prod(shape)).reshape(shape))[..., present[slots]]
+        assert np.array_equal(fabric.tables.sl2vl[rows], expected.sl2vl[rows]), fabric.nodes.name[node]
 
 
 POLICY = """
@@ -293,15 +293,15 @@ QUERIES: list[tuple[str, str, dict[str, int]]] = [
 
 
 def test_saquery_gets_the_level_that_weft_would_give(managed, tmp_path):
-    one = managed("fat-tree:hosts=8,radix=4")
-    fabric = one.lab.fabric
+    item = managed("fat-tree:hosts=8,radix=4")
+    fabric = item.lab.fabric
     port = {name: fabric.find_port(f"{name}/1") for name in ("h1", "h3", "h4", "h5", "h6", "h7", "h8")}
     text = POLICY.format(
-        **{name: f"0x{int(one.guid):x}" for name, one in port.items()}, h5_name=port["h5"].node.description
+        **{name: f"0x{int(item.guid):x}" for name, item in port.items()}, h5_name=port["h5"].node.description
     )
     (tmp_path / "policy.conf").write_text(text)
     policy = parse_policy(text, "policy.conf")
-    one.keep_up("-Q", "-Y", str(tmp_path / "policy.conf"))
+    item.keep_up("-Q", "-Y", str(tmp_path / "policy.conf"))
 
     def identity(name: str) -> PortIdentity:
         return PortIdentity(
@@ -313,9 +313,9 @@ def test_saquery_gets_the_level_that_weft_would_give(managed, tmp_path):
         gids = ["--sgid", str(Gid.of(int(port[source].guid))), "--dgid", str(Gid.of(int(port[destination].guid)))]
         flags = {"p_key": "--pkey", "qos_class": "--qos_class", "service_id": "--service_id"}
         words = [word for key, value in said.items() for word in (flags[key], hex(value))]
-        out = one.lab.run("h1", "saquery", "PR", *gids, *words, folder=tmp_path, timeout_s=PATIENCE_S).stdout
-        found = {key: int(value, 0) for key, value in re.findall(r"(\w+)\.\.+(0x\w+)$", out, re.MULTILINE)}
-        return found["sl"], *(found[key] & 0x3F for key in ("mtu", "rate", "pkt_life"))
+        out = item.lab.run("h1", "saquery", "PR", *gids, *words, folder=tmp_path, timeout_s=PATIENCE_S).stdout
+        result = {key: int(value, 0) for key, value in re.findall(r"(\w+)\.\.+(0x\w+)$", out, re.MULTILINE)}
+        return result["sl"], *(result[key] & 0x3F for key in ("mtu", "rate", "pkt_life"))
 
     without = ask("h8", "h4", {})[1:]
     levels = set()
@@ -372,9 +372,9 @@ FILES = {  # policy -> does OpenSM take it?
 @pytest.mark.parametrize("text", FILES)
 def test_weft_refuses_the_policies_that_opensm_refuses(managed, tmp_path, text):
     (tmp_path / "policy.conf").write_text(text)
-    one = managed("star:2")
-    one.bring_up("-Q", "-Y", str(tmp_path / "policy.conf"))
-    assert ("in QoS policy file" not in one.log.read_text() and "Syntax error" not in one.log.read_text()) == FILES[
+    item = managed("star:2")
+    item.bring_up("-Q", "-Y", str(tmp_path / "policy.conf"))
+    assert ("in QoS policy file" not in item.log.read_text() and "Syntax error" not in item.log.read_text()) == FILES[
         text
     ]
     if FILES[text]:

@@ -97,16 +97,16 @@ def traffic(tmp_path_factory):
             gids = carriers[1].gid, carriers[0].gid
             ee, far_ee = path(a, b, gids, gids[::-1], timeout=0)  # nothing is lost, and nothing may come twice
             mine, other, theirs = queue_pair(a), queue_pair(a), queue_pair(b, min_rnr_timer=RNR_CODE)
-            there = {"va": b.at, "rkey": b.region.key}
+            present = {"va": b.at, "rkey": b.region.key}
             b.receive(theirs, 1, 0, 3000)
             b.receive(theirs, 2, 0, 3000)
             send(a, mine, ee, theirs, 1, 0, 2501)
             send(a, mine, ee, theirs, 2, 0, 100, W.IBV_WR_SEND_WITH_IMM, immediate=0x1234)
-            send(a, mine, ee, theirs, 3, 0, 3000, W.IBV_WR_RDMA_WRITE, **there)
-            send(a, mine, ee, theirs, 4, 0, 3000, W.IBV_WR_RDMA_READ, **there)
-            send(a, mine, ee, theirs, 5, 0, 8, W.IBV_WR_ATOMIC_CMP_AND_SWP, compare=1, swap=2, **there)
-            send(a, mine, ee, theirs, 6, 0, 8, W.IBV_WR_ATOMIC_FETCH_AND_ADD, swap=2, **there)
-            send(a, mine, ee, theirs, 7, 0, 100, W.IBV_WR_RDMA_WRITE_WITH_IMM, immediate=7, **there)
+            send(a, mine, ee, theirs, 3, 0, 3000, W.IBV_WR_RDMA_WRITE, **present)
+            send(a, mine, ee, theirs, 4, 0, 3000, W.IBV_WR_RDMA_READ, **present)
+            send(a, mine, ee, theirs, 5, 0, 8, W.IBV_WR_ATOMIC_CMP_AND_SWP, compare=1, swap=2, **present)
+            send(a, mine, ee, theirs, 6, 0, 8, W.IBV_WR_ATOMIC_FETCH_AND_ADD, swap=2, **present)
+            send(a, mine, ee, theirs, 7, 0, 100, W.IBV_WR_RDMA_WRITE_WITH_IMM, immediate=7, **present)
             assert ended(a, b, 6) == [(number, OK) for number in range(1, 7)]
             b.receive(theirs, 3, 0, 0)
             assert ended(a, b, 1) == [(7, OK)]
@@ -116,9 +116,9 @@ def traffic(tmp_path_factory):
             for carrier in carriers:
                 carrier.close()
     senders = mine.number, other.number
-    found = packets(capture)
+    result = packets(capture)
     return Traffic(
-        capture=capture, packets=found, ee=ee.number, far_ee=far_ee.number, senders=senders, receiver=theirs.number
+        capture=capture, packets=result, ee=ee.number, far_ee=far_ee.number, senders=senders, receiver=theirs.number
     )
 
 
@@ -137,20 +137,20 @@ def ended(a: Host, b: Host, count: int) -> list[tuple[int, int]]:
 
 
 def packets(capture: Path) -> list[Packet]:
-    raw, at, found = capture.read_bytes(), 24, []
+    raw, at, result = capture.read_bytes(), 24, []
     while at < len(raw):
         (length,) = struct.unpack_from("<I", raw, at + 8)
-        found.append(Packet.parse(raw[at + 16 : at + 16 + length], Link.ETHERNET))
+        result.append(Packet.parse(raw[at + 16 : at + 16 + length], Link.ETHERNET))
         at += 16 + length
-    return found
+    return result
 
 
 def tshark(program: str, capture: Path, names: list[str]) -> list[list[str]]:
     """The fields of every packet."""
     fields = [word for name in names for word in ("-e", name)]
     command = [program, "-r", str(capture), "-T", "fields", *fields]
-    shown = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=True).stdout
-    return [line.split("\t") for line in shown.splitlines()]
+    output = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=True).stdout
+    return [line.split("\t") for line in output.splitlines()]
 
 
 def test_tshark_sees_every_operation_in_order(peer, traffic):
@@ -167,16 +167,16 @@ def test_tshark_finds_every_header_where_it_should_be(peer, traffic, tmp_path):
     rows = tshark(peer("tshark"), omni_path(traffic.packets, tmp_path / "opa.pcap"), [*NAMES, "_ws.malformed"])
     assert len(rows) == len(traffic.packets)
     for packet, row in zip(traffic.packets, rows, strict=True):
-        shown = {name: int(value, 0) for name, value in zip(NAMES, row, strict=False) if value}
-        wanted = {
+        output = {name: int(value, 0) for name, value in zip(NAMES, row, strict=False) if value}
+        expected = {
             f"opa.{form.__name__.lower()}.{name}": int(getattr(packet[form], field))
             for form, fields in SHOWN.items()
             for field, name in fields.items()
             if form in packet
         }
-        if packet[BTH].opcode == Opcode.RD_ACKNOWLEDGE and "opa.rdeth.eecnxt" not in shown:
-            wanted |= {"opa.aeth.syndrome": 0, "opa.aeth.msn": wanted.pop("opa.rdeth.eecnxt")}
-        assert shown == wanted
+        if packet[BTH].opcode == Opcode.RD_ACKNOWLEDGE and "opa.rdeth.eecnxt" not in output:
+            expected |= {"opa.aeth.syndrome": 0, "opa.aeth.msn": expected.pop("opa.rdeth.eecnxt")}
+        assert output == expected
         assert row[len(NAMES) :] in ([], [""])
 
 

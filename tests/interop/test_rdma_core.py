@@ -44,19 +44,19 @@ def test_they_pass_with_the_real_pyverbs_on_wefts_libibverbs():
         pytest.skip("no C compiler")
     python = find_python()
     cases = [path.name.split(".")[0] for path in (find_tests() or Path()).glob("test_*.py*")]
-    others = [name for name in cases if "rdmacm" not in name and "flow" not in name]
+    rest = [name for name in cases if "rdmacm" not in name and "flow" not in name]
     environment = os.environ | launch.environment()
     environment["PYTHONPATH"] = str(peers_folder() / "usr/lib/python3/dist-packages")
-    assert run([python, str(Path(__file__).with_name("rdma_core.py")), "--real", *others], environment) >= 130
+    assert run([python, str(Path(__file__).with_name("rdma_core.py")), "--real", *rest], environment) >= 130
 
 
 def find_python() -> str:
     """One that has the real pyverbs and fits into one process with weft's own."""
     python = "/usr/bin/python3"
-    known = "import sys, pyverbs.device; print(*sys.version_info[:2])"
+    recorded = "import sys, pyverbs.device; print(*sys.version_info[:2])"
     folder = str(peers_folder() / "usr/lib/python3/dist-packages")
     done = subprocess.run(
-        [python, "-c", known], env=os.environ | {"PYTHONPATH": folder}, capture_output=True, text=True, check=False
+        [python, "-c", recorded], env=os.environ | {"PYTHONPATH": folder}, capture_output=True, text=True, check=False
     )
     if done.returncode:
         do_without("python3-pyverbs")

@@ -63,20 +63,20 @@ def open_page(peer: Callable[[str], str], tmp_path_factory: pytest.TempPathFacto
         where = [f"--user-data-dir={folder / 'browser'}", "--dump-dom", f"file://{folder / 'page.html'}"]
         command = [browser, *_OFFLINE, *how, *where]
         done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=True)
-        told = re.search(r'<pre id="report">(.*?)</pre>', done.stdout, re.DOTALL)
-        assert told, done.stderr
-        said: dict[str, Any] = json.loads(unescape(told[1]))
-        assert said["errors"] == []
-        assert said["fetched"] == 0
-        return said
+        messages = re.search(r'<pre id="report">(.*?)</pre>', done.stdout, re.DOTALL)
+        assert messages, done.stderr
+        output: dict[str, Any] = json.loads(unescape(messages[1]))
+        assert output["errors"] == []
+        assert output["fetched"] == 0
+        return output
 
     return open_page
 
 
 @pytest.fixture(scope="module")
 def look(open_page: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
-    found = compare("superpod:su=1,servers=2", parse_job("all_reduce:1G"), ["ndr", "eth-100-tcp"])
-    return partial(open_page, to_html(found))
+    result = compare("superpod:su=1,servers=2", parse_job("all_reduce:1G"), ["ndr", "eth-100-tcp"])
+    return partial(open_page, to_html(result))
 
 
 @pytest.fixture(scope="module")
@@ -102,18 +102,18 @@ def test_curves_and_cables_have_room(seen: dict[str, Any]) -> None:
 def test_on_a_narrow_dark_screen_the_times_are_in_sight_and_the_picture_is_dark(
     look: Callable[..., dict[str, Any]],
 ) -> None:
-    seen = look("--window-size=500,900", "--blink-settings=preferredColorScheme=0")
-    assert seen["overflow"] <= 0
-    assert 0 < seen["time"] <= 500
-    assert seen["paper"] == "rgb(20, 24, 29)"
+    observed = look("--window-size=500,900", "--blink-settings=preferredColorScheme=0")
+    assert observed["overflow"] <= 0
+    assert 0 < observed["time"] <= 500
+    assert observed["paper"] == "rgb(20, 24, 29)"
 
 
 def test_the_page_of_a_plan_fits_a_narrow_dark_screen_and_has_its_racks(
     open_page: Callable[..., dict[str, Any]],
 ) -> None:
     plan = make_plan(size(Request(servers=4)))
-    seen = open_page(plan_to_html(plan), "--window-size=500,900", "--blink-settings=preferredColorScheme=0")
-    assert 0 < seen["finding"]["top"] < seen["trust"]["top"] < seen["table"]["top"]
-    assert seen["overflow"] <= 0
-    assert seen["paper"] == "rgb(20, 24, 29)"
-    assert seen["boxes"] == [2, len(plan.racks.boxes)]  # the servers and the leaf of one rack
+    observed = open_page(plan_to_html(plan), "--window-size=500,900", "--blink-settings=preferredColorScheme=0")
+    assert 0 < observed["finding"]["top"] < observed["trust"]["top"] < observed["table"]["top"]
+    assert observed["overflow"] <= 0
+    assert observed["paper"] == "rgb(20, 24, 29)"
+    assert observed["boxes"] == [2, len(plan.racks.boxes)]  # the servers and the leaf of one rack

@@ -83,8 +83,8 @@ def hosts(tmp_path, peer) -> Iterator[Callable[[str], Any]]:
         return running[-1]
 
     yield serve
-    for one in running:
-        one.close()
+    for item in running:
+        item.close()
 
 
 def test_saquery_gets_tables_that_are_longer_than_a_mad(hosts):
@@ -100,8 +100,8 @@ def test_saquery_gets_tables_that_are_longer_than_a_mad(hosts):
         assert len(re.findall("PathRecord dump", lab.run("h7", "saquery", "-p"))) == nodes**2
         lids = re.findall(r"EndPortLid\.+(\d+)", lab.run("h7", "saquery", "PIR"))
         assert len(lids) == 16 + 6 * (8 + 1)
-        one = lab.run("h7", "saquery", "PR", "--src-to-dst", "1:2")
-        assert len(re.findall("PathRecord dump", one)) == 1  # and nothing of what fills up its MAD
+        item = lab.run("h7", "saquery", "PR", "--src-to-dst", "1:2")
+        assert len(re.findall("PathRecord dump", item)) == 1  # and nothing of what fills up its MAD
 
 
 def test_a_table_comes_whole_over_a_cable_that_loses_segments(hosts):
@@ -109,17 +109,17 @@ def test_a_table_comes_whole_over_a_cable_that_loses_segments(hosts):
     with lab.opensm("h1"):
         devices = lab.subnet.devices
         faults.degrade(devices, devices.fabric.find_port("h7/1").slot, 0.05 / MAD_BITS)
-        found = lab.run("h7", "saquery", "-p", "-t", "10000")
-        assert len(re.findall("PathRecord dump", found)) == len(devices.nodes) ** 2
+        result = lab.run("h7", "saquery", "-p", "-t", "10000")
+        assert len(re.findall("PathRecord dump", result)) == len(devices.nodes) ** 2
 
 
 def test_more_programs_than_ibsim_takes(hosts):
     lab = hosts("fat-tree:hosts=16,radix=8")
     with lab.opensm("h1"):
         running = [lab.start(f"h{n}", "saquery", "-x") for n in range(2, 17)]
-        found = [one.communicate(timeout=PATIENCE_S)[0] for one in running]
+        result = [item.communicate(timeout=PATIENCE_S)[0] for item in running]
     from_both_ends = 2 * len(lab.subnet.devices.fabric.links)
-    assert [len(re.findall("LinkRecord", text)) for text in found] == [from_both_ends] * 15
+    assert [len(re.findall("LinkRecord", text)) for text in result] == [from_both_ends] * 15
 
 
 def test_a_second_port_is_its_own(hosts, tmp_path):
@@ -130,8 +130,8 @@ def test_a_second_port_is_its_own(hosts, tmp_path):
         lids = [re.search(r"Base lid: (\d+)", lab.run("h1", "ibstat", "mlx5_0", n))[1] for n in ("1", "2")]
         assert lids[0] != lids[1]
         for port in ("1", "2"):
-            asked = lab.run("h1", "smpquery", "-P", port, "-D", "nodeinfo", f"0,{port}")
-            assert re.search(r"LocalPort:\.+" + port, asked)  # the switch's port where this one comes in
+            requests = lab.run("h1", "smpquery", "-P", port, "-D", "nodeinfo", f"0,{port}")
+            assert re.search(r"LocalPort:\.+" + port, requests)  # the switch's port where this one comes in
 
 
 def test_an_unanswered_request_comes_back_as_timed_out(hosts):
@@ -144,9 +144,9 @@ def test_an_unanswered_request_comes_back_as_timed_out(hosts):
         method=Method.GET, attribute_id=SmpAttribute.NODE_INFO, hop_count=2, initial_path=b"\0\1\2", transaction_id=7
     )
     assert lab.run("h1", sys.executable, "-c", PATIENT, smp.hex()).split() == [str(errno.ETIMEDOUT), smp.hex()[24:32]]
-    asked = lab.start("h1", "smpquery", "-t", "100", "-D", "nodeinfo", "0,1,2")
-    asked.communicate(timeout=PATIENCE_S)
-    assert asked.returncode != 0
+    requests = lab.start("h1", "smpquery", "-t", "100", "-D", "nodeinfo", "0,1,2")
+    requests.communicate(timeout=PATIENCE_S)
+    assert requests.returncode != 0
 
 
 def test_programs_end_with_their_lab(hosts):

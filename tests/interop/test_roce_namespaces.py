@@ -82,12 +82,12 @@ def namespaces(request) -> Iterator[Namespaces]:
     if (reason := why_not()) and os.environ.get("CI") != "true":
         pytest.skip(reason)
     assert not reason
-    made = Namespaces(getattr(request, "param", 4))
+    result = Namespaces(getattr(request, "param", 4))
     try:
-        made.make()
-        yield made
+        result.make()
+        yield result
     finally:
-        made.remove()
+        result.remove()
 
 
 class Program:
@@ -120,16 +120,16 @@ class Program:
 def converse(asks: Program, answers: Program) -> tuple[dict[str, Any], dict[str, Any]]:
     """What both say of it at the end."""
     both = asks, answers
-    facts = [one.hear() for one in both]
-    for one, far in zip(both, reversed(facts), strict=True):
-        one.say(far)
-    for one in both:
-        assert one.hear() == {"is_ready": True}
-    for one in both:
-        one.say({})
-    asked = asks.hear()
+    facts = [item.hear() for item in both]
+    for item, far in zip(both, reversed(facts), strict=True):
+        item.say(far)
+    for item in both:
+        assert item.hear() == {"is_ready": True}
+    for item in both:
+        item.say({})
+    requests = asks.hear()
     answers.say({})
-    return asked, answers.hear()
+    return requests, answers.hear()
 
 
 def check(asked: dict[str, Any], answered: dict[str, Any]) -> None:
@@ -145,15 +145,15 @@ def check(asked: dict[str, Any], answered: dict[str, Any]) -> None:
     }
     assert asked["done"] == [[1, OK], [2, OK], [3, OK], [4, OK]]
     assert answered["done"] == [[5, OK], [6, OK]]
-    found = {**asked, **answered}
-    assert {name: found[name] for name in expected} == expected
+    result = {**asked, **answered}
+    assert {name: result[name] for name in expected} == expected
 
 
 @BOTH
 def test_send_write_read_and_datagrams_cross_a_cable_and_tshark_reads_them(namespaces, peer, tmp_path):
     capture = tmp_path / "live.pcap"
-    (a, b), (here, there) = namespaces.names, namespaces.ends
-    programs = [Program(a, here, "asks", capture=capture), Program(b, there, "answers")]
+    (a, b), (local, present) = namespaces.names, namespaces.ends
+    programs = [Program(a, local, "asks", capture=capture), Program(b, present, "answers")]
     try:
         check(*converse(*programs))
     finally:
@@ -164,7 +164,7 @@ def test_send_write_read_and_datagrams_cross_a_cable_and_tshark_reads_them(names
     assert opcodes.count(Opcode.RC_RDMA_WRITE_MIDDLE) == -(-WRITE_BYTES // 4096) - 2
     assert opcodes.count(Opcode.RC_SEND_MIDDLE) == -(-SEND_BYTES // 4096) - 2
     assert opcodes.count(Opcode.UD_SEND_ONLY) == 1
-    reads = [one for one in opcodes if "READ_RESPONSE" in one.name]
+    reads = [opcode for opcode in opcodes if "READ_RESPONSE" in opcode.name]
     assert len(reads) == -(-READ_BYTES // 4096)
     scapy_agrees(capture)
 
@@ -174,8 +174,8 @@ def seen_by_tshark(tshark: str, capture: Path) -> list[Opcode]:
     switched_off = [word for guess in _GUESSES for word in ("--disable-protocol", guess)]
     fields = ["-e", "infiniband.bth.opcode", "-e", "infiniband.bth.psn", "-e", "_ws.malformed"]
     command = [tshark, "-r", str(capture), "-T", "fields", *fields, *switched_off]
-    shown = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=True).stdout
-    rows = {tuple(line.split("\t")) for line in shown.splitlines()}
+    output = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=True).stdout
+    rows = {tuple(line.split("\t")) for line in output.splitlines()}
     assert not [row for row in rows if len(row) > 2 and row[2]]
     return [Opcode(int(row[0], 0)) for row in rows]
 
@@ -196,10 +196,10 @@ def scapy_agrees(capture: Path) -> None:
 
 def test_packets_that_the_system_makes_of_a_long_message_have_right_icrcs_on_the_wire(namespaces):
     """The cable takes them one by one, so each has an IP header of its own: that is what its ICRC must fit to."""
-    (a, b), (here, there) = namespaces.names, namespaces.ends
+    (a, b), (local, present) = namespaces.names, namespaces.ends
     for name in (a, b):
         ip("-n", name, "link", "set", "wire", "gso_max_segs", "1")
-    programs = [Program(a, here, "asks"), Program(b, there, "answers", "wire")]
+    programs = [Program(a, local, "asks"), Program(b, present, "answers", "wire")]
     try:
         check(*converse(*programs))
         frames = [bytes.fromhex(frame) for frame in programs[1].hear()["frames"]]
@@ -208,8 +208,8 @@ def test_packets_that_the_system_makes_of_a_long_message_have_right_icrcs_on_the
             program.stop()
     port = UDP_PORT.to_bytes(2, "big")
     packets = [frame for frame in frames if frame[36:38] == port]
-    writes = [one for one in packets if Packet.parse(one, Link.ETHERNET)[BTH].opcode == Opcode.RC_RDMA_WRITE_MIDDLE]
+    writes = [item for item in packets if Packet.parse(item, Link.ETHERNET)[BTH].opcode == Opcode.RC_RDMA_WRITE_MIDDLE]
     assert len(writes) >= 100
-    assert all(len(one) < MTU for one in packets)
-    assert len({one[18:20] for one in writes}) > 10  # identifications
-    assert all(icrc_is_right(one, Link.ETHERNET) for one in packets)
+    assert all(len(item) < MTU for item in packets)
+    assert len({item[18:20] for item in writes}) > 10  # identifications
+    assert all(icrc_is_right(item, Link.ETHERNET) for item in packets)

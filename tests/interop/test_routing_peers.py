@@ -131,11 +131,11 @@ def ring_on_two_lanes() -> Fabric:
     fabric = builder.build()
     tables = fabric.tables
     tables.lid[:] = assign_lids(fabric)[0]
-    for here in range(4):
-        for there in range(4):
-            lid = fabric.find_node(f"h{there + 1}").lid
-            tables.lft[here, lid] = 1 if here == there else 2
-            tables.path_sl[here, lid] = here > there > 0
+    for local in range(4):
+        for present in range(4):
+            lid = fabric.find_node(f"h{present + 1}").lid
+            tables.lft[local, lid] = 1 if local == present else 2
+            tables.path_sl[local, lid] = local > present > 0
     return fabric
 
 
@@ -183,10 +183,10 @@ def by_opensm(opensm) -> Callable[..., Fabric]:
     def run(fabric: Fabric, *arguments: str) -> Fabric:
         host = node_id(NodeKind.HCA, fabric.hcas[0].guid)
         folder = opensm(ibnetdiscover.to_text(fabric), host, *arguments)
-        seen = files.read(folder / "opensm-subnet.lst")
-        read_tables(folder, seen)
+        observed = files.read(folder / "opensm-subnet.lst")
+        read_tables(folder, observed)
         shutil.rmtree(folder)
-        return seen
+        return observed
 
     return run
 

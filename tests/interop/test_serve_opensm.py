@@ -56,10 +56,10 @@ class Listed(Opensm):
 
 @pytest.fixture(scope="module")
 def opensm(peer, tmp_path_factory) -> Iterator[Listed]:
-    made = Listed(tmp_path_factory.mktemp("osm"), peer("opensm"))
-    made.start()
-    yield made
-    made.end()
+    result = Listed(tmp_path_factory.mktemp("osm"), peer("opensm"))
+    result.start()
+    yield result
+    result.end()
 
 
 def test_what_a_service_acknowledged_comes_back_to_an_opensm_that_has_lost_it(opensm, warm, tmp_path):
@@ -83,8 +83,8 @@ def test_what_a_service_acknowledged_comes_back_to_an_opensm_that_has_lost_it(op
     opensm.lab.send_packet("h2", packet(opensm.lab.fabric, "h2", "h3", 0x8700))
     heard: list[dict[str, Any]] = []
     wait_until(lambda: heard.extend(service.call("GET", "/api/v1/violations").json()["heard"]) or heard)
-    found = {key: heard[0][key] for key in ("sender", "sender_partitions", "receiver", "key")}
-    assert found == {"sender": "h2/1", "sender_partitions": ["acme"], "receiver": "h3/1", "key": "0x8700"}
+    result = {key: heard[0][key] for key in ("sender", "sender_partitions", "receiver", "key")}
+    assert result == {"sender": "h2/1", "sender_partitions": ["acme"], "receiver": "h3/1", "key": "0x8700"}
 
     assert service.call("DELETE", "/api/v1/partitions/0x0101").status_code == 204
     assert 0x8101 not in opensm.held(h2)
@@ -101,9 +101,9 @@ def test_tenants_of_an_opensm_are_shown_and_proved_and_who_tried_is_named(opensm
     app(["tenants", "apply", str(intent), "--yes", *opensm.where])
     capsys.readouterr()
     assert 0x8101 in opensm.held(opensm.guid("h3"))
-    assert {one["name"] for one in said("show")["partitions"]} == {"acme", "beta"}
+    assert {item["name"] for item in said("show")["partitions"]} == {"acme", "beta"}
     assert said("prove")["is_isolated"]
     opensm.lab.send_packet("h4", packet(opensm.lab.fabric, "h4", "h3", 0x8101))
-    (counted,) = [one for one in said("violations")["counted"] if one["port"] == "h4/1"]
+    (counted,) = [item for item in said("violations")["counted"] if item["port"] == "h4/1"]
     assert (counted["partitions"], counted["from_port"]) == (["beta"], 1)
     app(["tenants", "destroy", str(intent), "--yes", *opensm.where])

@@ -68,7 +68,7 @@ class Slurm:
         command = ["slurmctld", "-D", "-c", "-f", str(self.folder / "slurm.conf")]
         with log.open("w") as out, subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT) as controller:
             try:
-                asked = wait_until(
+                requests = wait_until(
                     lambda: (done := self.scontrol("show", "topology")).returncode == 0 and done,
                     lambda: f"{log.read_text()}\nan answer",
                     lambda: controller.poll() is None,
@@ -76,8 +76,8 @@ class Slurm:
             finally:
                 controller.terminate()
         assert not re.search(r"error.*(switch|topolog|node)", log.read_text(), re.IGNORECASE)
-        found = re.findall(r"SwitchName=(\S+) Level=(\d+) LinkSpeed=\d+ Nodes=(\S+)", asked.stdout)
-        return {name: (int(level), self.hostnames(inside)) for name, level, inside in found}
+        result = re.findall(r"SwitchName=(\S+) Level=(\d+) LinkSpeed=\d+ Nodes=(\S+)", requests.stdout)
+        return {name: (int(level), self.hostnames(inside)) for name, level, inside in result}
 
 
 def test_slurm_expands_a_hostlist_to_the_same_names(tmp_path):

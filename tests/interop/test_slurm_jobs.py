@@ -46,11 +46,11 @@ class Cluster:
 
     def __init__(self, folder: Path, ufm: UfmServer, peer: Callable[[str], str]) -> None:
         self.folder, self.peer = folder, peer
-        with ExitStack() as found:
-            free = [found.enter_context(socket.socket()) for _ in range(2)]
-            for one in free:
-                one.bind(("127.0.0.1", 0))
-            ports = [one.getsockname()[1] for one in free]
+        with ExitStack() as result:
+            free = [result.enter_context(socket.socket()) for _ in range(2)]
+            for item in free:
+                item.bind(("127.0.0.1", 0))
+            ports = [item.getsockname()[1] for item in free]
         documented = find_block("docs/slurm.md", "PrologSlurmctld=").replace("/etc/slurm", str(folder))
         facts = {"host": socket.gethostname(), "user": getpass.getuser(), "folder": folder, "ports": ports}
         facts["documented"] = documented
@@ -111,15 +111,15 @@ def ufm() -> Iterator[UfmServer]:
 
 @pytest.fixture
 def cluster(tmp_path, ufm, peer) -> Iterator[Cluster]:
-    one = Cluster(tmp_path, ufm, peer)
-    daemons = [one.start("slurmctld", "-c"), one.start("slurmd", "-N", "h1")]
+    item = Cluster(tmp_path, ufm, peer)
+    daemons = [item.start("slurmctld", "-c"), item.start("slurmd", "-N", "h1")]
     try:
         wait_until(
-            lambda: one.ask("sinfo", "-h", "-o", "%T") == "idle",
-            lambda: f"{one.logs()}\nthat the node is idle",
+            lambda: item.ask("sinfo", "-h", "-o", "%T") == "idle",
+            lambda: f"{item.logs()}\nthat the node is idle",
             lambda: all(daemon.poll() is None for daemon in daemons),
         )
-        yield one
+        yield item
     finally:
         for daemon in reversed(daemons):
             daemon.terminate()

@@ -63,12 +63,12 @@ class Managed:
 @pytest.fixture(scope="module", params=["umad", "ibsim"])
 def managed(request, peer, start_ibsim, tmp_path_factory) -> Iterator[Managed]:
     peer("ibsim-run")
-    one = Managed(start_ibsim, tmp_path_factory.mktemp("sm"), request.param)
+    item = Managed(start_ibsim, tmp_path_factory.mktemp("sm"), request.param)
     try:
-        one.manager.wait_until_up()
-        yield one
+        item.manager.wait_until_up()
+        yield item
     finally:
-        one.end()
+        item.end()
 
 
 @pytest.fixture
@@ -86,15 +86,15 @@ def test_it_says_so(managed):
 def test_ibnetdiscover_sees_the_cables_of_the_file_and_the_lids_of_the_dump(managed, swept, tmp_path):
     path = tmp_path / "seen.txt"
     path.write_text(managed.tool("ibnetdiscover"), encoding="utf-8")
-    seen = ibnetdiscover.read(path)
-    assert managers.graph(seen) == managers.graph(managed.fabric) == managers.graph(swept)
-    assert managers.lids(seen) == managers.lids(swept)
+    observed = ibnetdiscover.read(path)
+    assert managers.graph(observed) == managers.graph(managed.fabric) == managers.graph(swept)
+    assert managers.lids(observed) == managers.lids(swept)
     assert len(set(managers.lids(swept).values())) == 22
 
 
 def test_iblinkinfo_and_ibstat_show_every_link_active(managed, swept):
-    shown = managed.tool("iblinkinfo", "-l")
-    assert shown.count("Active/  LinkUp") == 2 * len(managed.fabric.links)
+    output = managed.tool("iblinkinfo", "-l")
+    assert output.count("Active/  LinkUp") == 2 * len(managed.fabric.links)
     manager = int(swept.find_node("h1").lid)
     for host in ("h1", "h2", "h16"):
         port = managed.tool("ibstat", host=host)
@@ -105,9 +105,9 @@ def test_iblinkinfo_and_ibstat_show_every_link_active(managed, swept):
 
 def test_sminfo_names_the_master(managed, swept):
     lid, guid = int(swept.find_node("h1").lid), int(managed.fabric["h1/1"].guid)
-    said = managed.tool("sminfo")
-    assert said.startswith(f"sminfo: sm lid {lid} sm guid 0x{guid:x}, activity count ")
-    assert said.endswith(f" priority {PRIORITY} state 3 SMINFO_MASTER\n")
+    output = managed.tool("sminfo")
+    assert output.startswith(f"sminfo: sm lid {lid} sm guid 0x{guid:x}, activity count ")
+    assert output.endswith(f" priority {PRIORITY} state 3 SMINFO_MASTER\n")
 
 
 def test_ibroute_and_dump_fts_show_the_tables_of_the_dump(managed, swept):
@@ -138,9 +138,9 @@ def test_ibtracert_takes_the_way_of_the_dump(managed, swept, source, target):
 
 
 def test_saquery_gets_single_records(managed, swept):
-    one, other = (str(int(swept.find_node(name).lid)) for name in ("h4", "h13"))
-    path = managed.tool("saquery", "PR", "--src-to-dst", f"{one}:{other}")
-    assert re.search(rf"dlid\.*{other}\n\s*slid\.*{one}\n", path)
+    item, other = (str(int(swept.find_node(name).lid)) for name in ("h4", "h13"))
+    path = managed.tool("saquery", "PR", "--src-to-dst", f"{item}:{other}")
+    assert re.search(rf"dlid\.*{other}\n\s*slid\.*{item}\n", path)
     assert re.search(r"pkey\.*0xFFFF\n", path)
     assert re.search(r"rate\.*0x91\n", path)  # 200 Gbit/s, exactly
     node = managed.tool("saquery", "NR", other)
@@ -154,8 +154,8 @@ def test_saquery_gets_single_records(managed, swept):
 @pytest.mark.parametrize(("query", "record", "records"), [("-g", "MCMemberRecord", 1), ("SMIR", "SMInfoRecord", 1)])
 def test_saquery_prints_as_many_records_as_there_are(managed, swept, query, record, records):
     """It counts them by the length of the answer, of which ibsim carries one MAD."""
-    said = managed.tool("saquery", query)
-    assert len(re.findall(rf"^{record}\b", said, re.M)) == records, said
+    output = managed.tool("saquery", query)
+    assert len(re.findall(rf"^{record}\b", output, re.M)) == records, output
 
 
 def test_perfquery_reaches_ports_by_lid(managed, swept):

@@ -88,21 +88,21 @@ def both(peer, tmp_path_factory) -> Iterator[dict[str, Managed]]:
     labs = {on: Managed(FABRIC, tmp_path_factory.mktemp(on), on) for on in ("umad", "ibsim")}
     running: list[subprocess.Popen[str]] = []
     try:
-        for one in labs.values():
-            one.manage()
-        for one in labs.values():
-            one.manager.wait_until_up()
-            one.tool("h3", "osmtest", "-f", "c", "-i", "inventory")
+        for lab in labs.values():
+            lab.manage()
+        for lab in labs.values():
+            lab.manager.wait_until_up()
+            lab.tool("h3", "osmtest", "-f", "c", "-i", "inventory")
             words = ["osmtest", "-f", "a", "-i", "inventory", "-t", ANSWER_MS]
-            one.osmtest = one.lab.start("h3", *words, folder=one.folder)
-            running.append(one.osmtest)
+            lab.osmtest = lab.lab.start("h3", *words, folder=lab.folder)
+            running.append(lab.osmtest)
         yield labs
     finally:
         for process in running:
             process.kill()
             process.wait()
-        for one in labs.values():
-            one.end()
+        for lab in labs.values():
+            lab.end()
 
 
 @pytest.fixture(params=["umad", "ibsim"])
@@ -123,22 +123,22 @@ def test_the_fabric_works(managed):
 def test_ibnetdiscover_sees_the_fabric_with_the_lids_of_the_dump(managed, tmp_path):
     path = tmp_path / "seen.txt"
     path.write_text(managed.tool("h3", "ibnetdiscover"), encoding="utf-8")
-    seen = ibnetdiscover.read(path)
-    assert managers.graph(seen) == managers.graph(managed.fabric)
-    assert managers.lids(seen) == managers.lids(managed.fabric) == managers.lids(managed.manager.fabric())
+    observed = ibnetdiscover.read(path)
+    assert managers.graph(observed) == managers.graph(managed.fabric)
+    assert managers.lids(observed) == managers.lids(managed.fabric) == managers.lids(managed.manager.fabric())
 
 
 def test_sminfo_names_the_master(managed):
     lid, guid = int(managed.fabric.find_node("h1").lid), int(managed.fabric["h1/1"].guid)
-    said = managed.tool("h5", "sminfo")
-    assert re.match(rf"sminfo: sm lid {lid} sm guid 0x{guid:x}, activity count \d+ priority 0 state 3 SMINFO_M", said)
+    output = managed.tool("h5", "sminfo")
+    assert re.match(rf"sminfo: sm lid {lid} sm guid 0x{guid:x}, activity count \d+ priority 0 state 3 SMINFO_M", output)
 
 
 @pytest.mark.parametrize("flow", ["m", "q"])
 def test_osmtest_passes_a_flow(managed, flow):
     """Multicast, and the tables of quality of service."""
-    said = managed.tool("h4", "osmtest", "-f", flow, "-i", "inventory")
-    assert re.search(r'OSMTEST: TEST "[^"]+" PASS', said)
+    output = managed.tool("h4", "osmtest", "-f", flow, "-i", "inventory")
+    assert re.search(r'OSMTEST: TEST "[^"]+" PASS', output)
 
 
 def test_osmtest_may_flood_it(managed):
@@ -155,9 +155,9 @@ def test_osmtest_may_flood_it(managed):
         process.kill()
         process.wait()
     for folder in folders.values():
-        said = (folder / "output").read_text()
-        assert "Setting log level" in said
-        assert " ERR " not in said
+        output = (folder / "output").read_text()
+        assert "Setting log level" in output
+        assert " ERR " not in output
 
 
 # -- beside OpenSM ----------------------------------------------------------------------------------------------------
@@ -198,47 +198,47 @@ CHANCE = {("PIR", "LocalPort")}
 
 def records(said: str, keys: tuple[str, ...]) -> dict[tuple[str, ...], list[str]]:
     """What saquery printed, by the lines that name a record."""
-    found = {}
+    result = {}
     for part in re.split(r"^\w[\w ]*dump:$", said, flags=re.MULTILINE)[1:]:
         lines = [line.strip() for line in part.splitlines() if line.strip()]
         key = [next(line for line in lines if re.match(rf"{name}\W", line)) for name in keys]
-        found[tuple(key)] = lines
-    return found
+        result[tuple(key)] = lines
+    return result
 
 
 def test_saquery_prints_what_it_prints_of_opensm(peer, tmp_path):
     """OpenSM brings the lab up; weft takes it over as it is. Every record of every table, but for what is DIFFERENT."""
-    one = Managed("fat-tree:hosts=8,radix=4,speed=HDR", tmp_path, "umad")
-    said: dict[str, list[str]] = {kind: [] for kind in ASKED}
+    item = Managed("fat-tree:hosts=8,radix=4,speed=HDR", tmp_path, "umad")
+    output: dict[str, list[str]] = {kind: [] for kind in ASKED}
     words = [peer("opensm"), "-f", "osm.log", "-e", "-s", "0", "-D", "0x83", "-d", "2"]
     caches = {"OSM_CACHE_DIR": str(tmp_path), "OSM_TMP_DIR": str(tmp_path)}
-    opensm = one.lab.start("h1", *words, folder=tmp_path, **caches)
+    opensm = item.lab.start("h1", *words, folder=tmp_path, **caches)
     try:
         log = tmp_path / "osm.log"
         wait_until(lambda: log.exists() and "SUBNET UP" in log.read_text(), "SUBNET UP")
-        for kind, answers in said.items():
-            answers.append(one.tool("h2", "saquery", *WORDS.get(kind, [kind])))
+        for kind, answers in output.items():
+            answers.append(item.tool("h2", "saquery", *WORDS.get(kind, [kind])))
         opensm.terminate()
         opensm.wait(timeout=PATIENCE_S)
-        lft = one.fabric.tables.lft.copy()
-        one.manage()
-        one.manager.wait_until_up()
-        assert (one.fabric.tables.lft == lft).all()
-        for kind, answers in said.items():
-            answers.append(one.tool("h2", "saquery", *WORDS.get(kind, [kind])))
+        lft = item.fabric.tables.lft.copy()
+        item.manage()
+        item.manager.wait_until_up()
+        assert (item.fabric.tables.lft == lft).all()
+        for kind, answers in output.items():
+            answers.append(item.tool("h2", "saquery", *WORDS.get(kind, [kind])))
     finally:
         opensm.kill()
         opensm.wait()
-        one.end()
+        item.end()
 
     differences = set()
-    for kind, (theirs, ours) in said.items():
+    for kind, (theirs, ours) in output.items():
         keys = tuple(key for key in ASKED[kind] if (kind, key) not in DIFFERENT)
-        there, here = records(theirs, keys), records(ours, keys)
-        assert len(there) > 0, kind
-        assert there.keys() == here.keys(), kind
-        for key, lines in there.items():
-            differences |= {(kind, re.match(r"[\w ]*", line)[0]) for line in set(lines) ^ set(here[key])}
+        present, local = records(theirs, keys), records(ours, keys)
+        assert len(present) > 0, kind
+        assert present.keys() == local.keys(), kind
+        for key, lines in present.items():
+            differences |= {(kind, re.match(r"[\w ]*", line)[0]) for line in set(lines) ^ set(local[key])}
     assert differences - CHANCE == set(DIFFERENT)
 
 
@@ -248,31 +248,31 @@ def test_saquery_prints_what_it_prints_of_opensm(peer, tmp_path):
 def test_a_broken_cable_is_told_by_trap_128_and_routed_around(tmp_path):
     """And so is one that comes back. Only its two ends change their routes to hosts. No sweep is due by the clock."""
     (tmp_path / "opensm.conf").write_text("sweep_interval 0\n")
-    one = Managed(TREE, tmp_path, "umad", "-F", str(tmp_path / "opensm.conf"))
+    item = Managed(TREE, tmp_path, "umad", "-F", str(tmp_path / "opensm.conf"))
     try:
-        one.manage()
-        one.manager.wait_until_up()
-        routes = one.fabric.tables.lft.copy()
-        one.lab.break_cable("leaf1/5")
-        one.manager.wait_for(lambda: one.manager.status.sweeps > 1, "a sweep after trap 128")
-        assert "TRAP 128" in one.manager.log()
-        standing = one.lab.fabric_now()
-        assert len(standing.links) == len(one.fabric.links) - 1
+        item.manage()
+        item.manager.wait_until_up()
+        routes = item.fabric.tables.lft.copy()
+        item.lab.break_cable("leaf1/5")
+        item.manager.wait_for(lambda: item.manager.status.sweeps > 1, "a sweep after trap 128")
+        assert "TRAP 128" in item.manager.log()
+        standing = item.lab.fabric_now()
+        assert len(standing.links) == len(item.fabric.links) - 1
         assert check(standing).ok
-        ends = [port.node.name for port in (one.fabric["leaf1/5"], one.fabric["leaf1/5"].peer)]
-        hosts = [int(host.lid) for host in one.fabric.hcas]
-        changed = (one.fabric.tables.lft != routes)[:, hosts].any(axis=1)
-        assert [switch.name for switch, differs in zip(one.fabric.switches, changed, strict=True) if differs] == ends
+        ends = [port.node.name for port in (item.fabric["leaf1/5"], item.fabric["leaf1/5"].peer)]
+        hosts = [int(host.lid) for host in item.fabric.hcas]
+        changed = (item.fabric.tables.lft != routes)[:, hosts].any(axis=1)
+        assert [switch.name for switch, differs in zip(item.fabric.switches, changed, strict=True) if differs] == ends
 
-        sweeps = one.manager.status.sweeps
-        one.lab.fix()
-        one.manager.wait_for(lambda: one.manager.status.sweeps > sweeps, "a sweep after it came back")
-        one.manager.wait_for(lambda: one.states() == {PortState.ACTIVE}, "every port Active")
-        assert check(one.fabric).ok
-        assert "LINK_APPEARED leaf1/5" in one.manager.log()  # whichever end's trap came first
+        sweeps = item.manager.status.sweeps
+        item.lab.fix()
+        item.manager.wait_for(lambda: item.manager.status.sweeps > sweeps, "a sweep after it came back")
+        item.manager.wait_for(lambda: item.states() == {PortState.ACTIVE}, "every port Active")
+        assert check(item.fabric).ok
+        assert "LINK_APPEARED leaf1/5" in item.manager.log()  # whichever end's trap came first
     finally:
-        one.end()
-    assert one.manager.process.returncode == 0
+        item.end()
+    assert item.manager.process.returncode == 0
 
 
 def test_the_commands_of_the_manual_work(peer, tmp_path, monkeypatch, warm):

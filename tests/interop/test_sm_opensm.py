@@ -87,17 +87,17 @@ class Story:
 
     def wait_for(self, what: Callable[[], bool], why: str) -> None:
         def logs() -> str:
-            said = [log.read_text(errors="replace")[-1500:] for _, log in self.opensms.values()]
-            return "\n".join([*said, *(one.log()[-1500:] for one in self.wefts.values()), why])
+            output = [log.read_text(errors="replace")[-1500:] for _, log in self.opensms.values()]
+            return "\n".join([*output, *(item.log()[-1500:] for item in self.wefts.values()), why])
 
         wait_until(what, logs)
 
     def master(self) -> str:
         """The host of which sminfo at h5 says that the master is there; empty if it says something else."""
         done = self.lab.run("h5", "sminfo", "-t", "200", folder=self.folder, timeout_s=PATIENCE_S)
-        found = re.search(r"sm lid (\d+) .*SMINFO_MASTER", done.stdout)
+        result = re.search(r"sm lid (\d+) .*SMINFO_MASTER", done.stdout)
         lids = {int(host.lid): host.name for host in self.fabric.hcas}
-        return lids.get(int(found[1]), "") if found else ""
+        return lids.get(int(result[1]), "") if result else ""
 
     def says(self, host: str) -> str:
         """The last state that one logged."""
@@ -105,8 +105,8 @@ class Story:
             status = self.wefts[host].status
             return "" if status is None else status.sm_state
         log = self.opensms[host][1]
-        found = re.findall(r"Entering (\w+) state", log.read_text(errors="replace") if log.exists() else "")
-        return found[-1].lower() if found else ""
+        result = re.findall(r"Entering (\w+) state", log.read_text(errors="replace") if log.exists() else "")
+        return result[-1].lower() if result else ""
 
     def is_up(self, host: str) -> bool:
         """Has the master there swept since it became master?"""
@@ -157,15 +157,15 @@ def story(peer, tmp_path_factory) -> Iterator[Callable[[str], Story]]:
     peer("sminfo")
     if preload.library() is None:
         pytest.skip("there is no C compiler for weft's preload: make peers")
-    told: list[Story] = []
+    messages: list[Story] = []
 
     def begin(name: str) -> Story:
-        told.append(Story(tmp_path_factory.mktemp(name)))
-        return told[-1]
+        messages.append(Story(tmp_path_factory.mktemp(name)))
+        return messages[-1]
 
     yield begin
-    for one in told:
-        one.end()
+    for item in messages:
+        item.end()
 
 
 # -- one dies, the other takes over -----------------------------------------------------------------------------------
@@ -174,20 +174,20 @@ def story(peer, tmp_path_factory) -> Iterator[Callable[[str], Story]]:
 @pytest.fixture(scope="module")
 def deaths(story) -> dict[str, Moment]:
     """OpenSM, weft below it; OpenSM dies; OpenSM again, below weft; weft dies."""
-    one, moments = story("deaths"), {}
-    one.opensm("h2", 8)
-    one.look("h2")
-    one.weft("h1", 5)
-    moments["weft stands by"] = one.look("h2", "h1")
-    assert one.ask_service(Method.SET) == 0
-    one.wait_for(lambda: one.wefts["h1"].status.services == 1, "a copy of the service")
-    one.kill("h2")
-    moments["weft takes over"] = one.look("h1")
-    assert one.ask_service(Method.GET) == 0, "weft does not know the service that OpenSM had"
-    one.opensm("h2", 3)
-    moments["opensm stands by"] = one.look("h1", "h2")
-    one.kill("h1")
-    moments["opensm takes over"] = one.look("h2")
+    item, moments = story("deaths"), {}
+    item.opensm("h2", 8)
+    item.look("h2")
+    item.weft("h1", 5)
+    moments["weft stands by"] = item.look("h2", "h1")
+    assert item.ask_service(Method.SET) == 0
+    item.wait_for(lambda: item.wefts["h1"].status.services == 1, "a copy of the service")
+    item.kill("h2")
+    moments["weft takes over"] = item.look("h1")
+    assert item.ask_service(Method.GET) == 0, "weft does not know the service that OpenSM had"
+    item.opensm("h2", 3)
+    moments["opensm stands by"] = item.look("h1", "h2")
+    item.kill("h1")
+    moments["opensm takes over"] = item.look("h2")
     return moments
 
 
@@ -218,13 +218,13 @@ def test_with_every_master_the_subnet_is_whole_and_no_lid_changes(deaths):
 @pytest.fixture(scope="module")
 def handovers(story) -> dict[str, Moment]:
     """OpenSM; weft above it; another OpenSM above both."""
-    one, moments = story("handovers"), {}
-    one.opensm("h2", 3)
-    moments["opensm alone"] = one.look("h2")
-    one.weft("h1", 10)
-    moments["to weft"] = one.look("h1", "h2")
-    one.opensm("h3", 14)
-    moments["to opensm"] = one.look("h3", "h1")
+    item, moments = story("handovers"), {}
+    item.opensm("h2", 3)
+    moments["opensm alone"] = item.look("h2")
+    item.weft("h1", 10)
+    moments["to weft"] = item.look("h1", "h2")
+    item.opensm("h3", 14)
+    moments["to opensm"] = item.look("h3", "h1")
     return moments
 
 

@@ -42,9 +42,9 @@ class Swept:
     dumps: Path
 
     def fabric(self) -> Fabric:
-        found = files.read(self.dumps / "opensm-subnet.lst")
-        read_tables(self.dumps, found)
-        return found
+        result = files.read(self.dumps / "opensm-subnet.lst")
+        read_tables(self.dumps, result)
+        return result
 
     def tool(self, program: str, *arguments: str) -> str:
         return self.sim.run(program, *arguments, host=self.host)
@@ -107,10 +107,10 @@ def test_ibdmchk_finds_no_fault_in_the_dumps_and_the_switches_hold_them(sweep, i
     done = sweep(fabric, *([] if engine == "fat-tree" else [engine]))
     assert done.manager.report.engine == engine
     hosts = len(fabric.hcas)
-    said = ibdmchk(done.dumps)
-    assert f"-I- Scanned:{hosts * (hosts - 1)} CA to CA paths" in said
-    assert "-I- no credit loops found" in said
-    lanes = int(re.search(r"Credit Loops \d+ SLs, (\d+) VLs used", said)[1])
+    output = ibdmchk(done.dumps)
+    assert f"-I- Scanned:{hosts * (hosts - 1)} CA to CA paths" in output
+    assert "-I- no credit loops found" in output
+    lanes = int(re.search(r"Credit Loops \d+ SLs, (\d+) VLs used", output)[1])
     assert (lanes > 1) == (engine != "fat-tree")
     assert routes(done.tool("dump_fts")) == dumped_routes(done.fabric())
 
@@ -125,18 +125,18 @@ def test_smpquery_reads_the_lanes_of_the_dump(sweep):
     done = sweep(weft.load("dragonfly:p=2,a=4,h=2,speed=HDR"), "dragonfly")
     switch = done.fabric().switches[5]
     lines = [line.split() for line in (done.dumps / "opensm.slvl").read_text().splitlines()]
-    wanted = {
+    expected = {
         (int(into), int(out)): [int(digit, 16) for pair in pairs for digit in pair[2:]]
         for guid, into, out, *pairs in lines
         if int(guid, 16) == switch.guid and (into != out or into == "0")
     }
-    shown = {}
-    for out in sorted({out for _, out in wanted}):
+    output = {}
+    for out in sorted({out for _, out in expected}):
         text = done.tool("smpquery", "sl2vl", str(int(switch.lid)), str(out))
         for into, lanes in re.findall(r"in +(\d+), out +\d+: \|(.*)\|", text):
-            shown[int(into), out] = [int(lane) for lane in lanes.split("|")]
-    assert {pair: shown[pair] for pair in wanted} == wanted
-    assert len(set(map(tuple, wanted.values()))) > 1
+            output[int(into), out] = [int(lane) for lane in lanes.split("|")]
+    assert {pair: output[pair] for pair in expected} == expected
+    assert len(set(map(tuple, expected.values()))) > 1
 
 
 def keep_some_adapters(dumps: Path, one_in: int) -> int:
@@ -145,10 +145,10 @@ def keep_some_adapters(dumps: Path, one_in: int) -> int:
     adapter = re.compile(r"\{ CA .*?NodeGUID:(\w+)")
     lines = subnet.read_text(encoding="utf-8").splitlines(keepends=True)
     of_line = [adapter.search(line) for line in lines]
-    some = set(sorted({found[1] for found in of_line if found})[::one_in])
-    kept = [line for line, found in zip(lines, of_line, strict=True) if not found or found[1] in some]
-    subnet.write_text("".join(kept), encoding="utf-8")
-    routes.write_text(routes_to_shown(routes.read_text(encoding="utf-8"), "".join(kept)), encoding="utf-8")
+    some = set(sorted({result[1] for result in of_line if result})[::one_in])
+    remaining = [line for line, result in zip(lines, of_line, strict=True) if not result or result[1] in some]
+    subnet.write_text("".join(remaining), encoding="utf-8")
+    routes.write_text(routes_to_shown(routes.read_text(encoding="utf-8"), "".join(remaining)), encoding="utf-8")
     return len(some)
 
 
@@ -164,20 +164,20 @@ def test_selene_comes_up_in_ibsim(sweep, ibdmsh, selene_dump, tmp_path):
     done = sweep(fabric)
     swept = done.fabric()
     assert len(swept.switches) == 666
-    shown = keep_some_adapters(done.dumps, 7)
-    assert shown > 100
-    said = ibdmsh(done.dumps)
-    assert f"-I- Scanned:{shown * (shown - 1)} CA to CA paths" in said
-    assert "-I- no credit loops found" in said
+    output = keep_some_adapters(done.dumps, 7)
+    assert output > 100
+    text = ibdmsh(done.dumps)
+    assert f"-I- Scanned:{output * (output - 1)} CA to CA paths" in text
+    assert "-I- no credit loops found" in text
     verdict = check(swept)
     assert verdict.ok
     ends = len(swept.switches) + len(swept.hcas)
     assert verdict.pairs == ends * (ends - 1)
     path = tmp_path / "seen.txt"
     path.write_text(done.tool("ibnetdiscover"), encoding="utf-8")
-    seen = ibnetdiscover.read(path)
-    assert len(seen.links) == len(fabric.links)
+    observed = ibnetdiscover.read(path)
+    assert len(observed.links) == len(fabric.links)
     by_guid = {node.guid: int(node.lid) for node in (*swept.switches, *swept.hcas)}
-    assert {node.guid: int(node.lid) for node in (*seen.switches, *seen.hcas)} == by_guid
+    assert {node.guid: int(node.lid) for node in (*observed.switches, *observed.hcas)} == by_guid
     for switch in list(swept.switches)[::222]:
         assert routes(done.tool("ibroute", str(int(switch.lid)))) == dumped_routes(swept, switch)

@@ -42,9 +42,9 @@ def cluster() -> Iterator[str]:
         stderr=subprocess.DEVNULL,
         text=True,
     ) as process:
-        said = next((line for line in process.stdout if line.startswith("at ")), "")
-        assert said, "the cluster did not start"
-        yield said.split()[1]
+        output = next((line for line in process.stdout if line.startswith("at ")), "")
+        assert output, "the cluster did not start"
+        yield output.split()[1]
         process.communicate(timeout=PATIENCE_S)
 
 
@@ -58,10 +58,10 @@ def study(folder: Path, output: str, *more: str) -> subprocess.CompletedProcess[
 @pytest.mark.slow
 def test_a_study_on_a_ray_cluster_gives_the_same_bytes_as_here(cluster, tmp_path):
     """Also of runs that fail, as those with a size of x do."""
-    here, there = study(tmp_path, "here.csv", "--workers", "2"), study(tmp_path, "there.csv", "--ray", cluster)
-    assert here.stdout == "here.csv: written, 12 runs, 4 failed\n", here.stderr
-    assert there.stdout == "there.csv: written, 12 runs, 4 failed\n", there.stderr
-    assert there.stderr == here.stderr
+    local, present = study(tmp_path, "here.csv", "--workers", "2"), study(tmp_path, "there.csv", "--ray", cluster)
+    assert local.stdout == "here.csv: written, 12 runs, 4 failed\n", local.stderr
+    assert present.stdout == "there.csv: written, 12 runs, 4 failed\n", present.stderr
+    assert present.stderr == local.stderr
     assert (tmp_path / "there.csv").read_bytes() == (tmp_path / "here.csv").read_bytes()
 
 

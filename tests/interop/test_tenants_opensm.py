@@ -74,10 +74,10 @@ class Opensm:
 
 @pytest.fixture(scope="module")
 def opensm(peer, tmp_path_factory) -> Iterator[Opensm]:
-    made = Opensm(tmp_path_factory.mktemp("osm"), peer("opensm"))
-    made.start()
-    yield made
-    made.end()
+    result = Opensm(tmp_path_factory.mktemp("osm"), peer("opensm"))
+    result.start()
+    yield result
+    result.end()
 
 
 @pytest.fixture
@@ -93,9 +93,9 @@ def test_a_driver_of_opensm_keeps_to_the_suite(bench, name):
 
 def test_without_a_file_of_the_operator_default_becomes_limited_and_full_again(bench, opensm):
     opensm.partitions.write_text("")
-    wanted = bench.allocation(partition_of(bench, "red", 0x101, "h2"))
-    bench.put(wanted)
-    bench.expect(wanted)
+    expected = bench.allocation(partition_of(bench, "red", 0x101, "h2"))
+    bench.put(expected)
+    bench.expect(expected)
     bench.put(Allocation())
     bench.expect(Allocation())
     assert opensm.partitions.read_text() == ""
@@ -124,16 +124,16 @@ def all_stand_still(process: int) -> bool:
 
 
 def test_who_is_stopped_is_told_nothing(bench, opensm):
-    wanted = bench.allocation(partition_of(bench, "red", 0x101, "h2"))
+    expected = bench.allocation(partition_of(bench, "red", 0x101, "h2"))
     os.kill(opensm.process.pid, signal.SIGSTOP)
     wait_until(lambda: all_stand_still(opensm.process.pid), "that OpenSM is stopped")
     with pytest.raises(SubnetError, match=r"partitions\.conf: the subnet manager at LID \d+ does not answer"):
-        bench.put(wanted)
+        bench.put(expected)
     assert opensm.partitions.read_text() == THEIRS
     os.kill(opensm.process.pid, signal.SIGCONT)
     wait_until(lambda: opensm.driver().inventory().ports)
-    bench.put(wanted)
-    bench.expect(wanted)
+    bench.put(expected)
+    bench.expect(expected)
     bench.empty()
 
 
@@ -151,9 +151,9 @@ def another() -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
     with ExitStack() as ends:
 
         def start(*words: str) -> subprocess.Popen[bytes]:
-            made = ends.enter_context(subprocess.Popen(words, stdout=subprocess.PIPE))
-            ends.callback(made.kill)
-            return made
+            result = ends.enter_context(subprocess.Popen(words, stdout=subprocess.PIPE))
+            ends.callback(result.kill)
+            return result
 
         yield start
 
@@ -185,9 +185,9 @@ def test_who_does_not_obey_has_his_files_back_and_is_asked_again(bench, opensm):
     elsewhere = opensm.folder / "elsewhere.conf"
     elsewhere.write_text(THEIRS)
     driver = opensm.driver(partitions=elsewhere, timeout_s=0.5)
-    wanted = bench.allocation(partition_of(bench, "red", 0x101, "h2"))
+    expected = bench.allocation(partition_of(bench, "red", 0x101, "h2"))
     with pytest.raises(SubnetError, match=r"elsewhere\.conf has not applied the files within 0\.5 s: .*\n  The files"):
-        driver.write(wanted, over=driver.read())
+        driver.write(expected, over=driver.read())
     patient = opensm.driver(partitions=elsewhere)
     assert patient.read().allocation == bench.allocation()
     assert elsewhere.read_text() == THEIRS
@@ -205,6 +205,6 @@ def test_a_port_without_room_is_as_it_was(bench, opensm):
 
 @pytest.mark.slow
 def test_who_applies_is_killed_at_any_moment_and_it_is_applied_again(bench, opensm):
-    given = (opensm.partitions, opensm.options, opensm.process.pid, "h5", opensm.lab.sockname)
-    assert kill_everywhere(bench, killed.of_opensm, *given) >= 8
+    arguments = (opensm.partitions, opensm.options, opensm.process.pid, "h5", opensm.lab.sockname)
+    assert kill_everywhere(bench, killed.of_opensm, *arguments) >= 8
     bench.empty()

@@ -146,8 +146,8 @@ def test_the_example_trains_on_a_lab_and_ddp_goes_on_while_its_fabric_is_broken(
         def go_on() -> None:
             """For some steps."""
             place = tmp_path / "steps.0"
-            wanted = 5 + (place.stat().st_size if place.exists() else 0)
-            wait_until(lambda: place.exists() and place.stat().st_size >= wanted, going=lambda: job.poll() is None)
+            expected = 5 + (place.stat().st_size if place.exists() else 0)
+            wait_until(lambda: place.exists() and place.stat().st_size >= expected, going=lambda: job.poll() is None)
 
         def uplink() -> str:
             return site.lab.fabric.port(site.way("h1", "h8")[1]).name
@@ -163,7 +163,7 @@ def test_the_example_trains_on_a_lab_and_ddp_goes_on_while_its_fabric_is_broken(
         site.lab.break_cable(uplink())
         go_on()
         (tmp_path / "stop").touch()
-        said, errors = job.communicate(timeout=PATIENCE_S)
+        output, errors = job.communicate(timeout=PATIENCE_S)
     assert job.returncode == 0, errors
-    assert said.count("equal bit for bit after") == 2, said
-    assert_trained(said, tmp_path)
+    assert output.count("equal bit for bit after") == 2, output
+    assert_trained(output, tmp_path)

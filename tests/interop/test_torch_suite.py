@@ -57,6 +57,6 @@ def test_tests_of_pytorch_pass() -> None:
         timeout=PATIENCE_S,
         check=False,
     )
-    said = [line.split(" in ")[0] for line in done.stderr.splitlines() if line.startswith(("Ran ", "OK", "FAILED"))]
-    wanted = [line for names in _CHOSEN.values() for line in (f"Ran {len(names)} tests", "OK")]
-    assert said == wanted, done.stderr[-3000:]
+    output = [line.split(" in ")[0] for line in done.stderr.splitlines() if line.startswith(("Ran ", "OK", "FAILED"))]
+    expected = [line for names in _CHOSEN.values() for line in (f"Ran {len(names)} tests", "OK")]
+    assert output == expected, done.stderr[-3000:]

@@ -86,7 +86,7 @@ def mads() -> Iterator[Sample]:
         qp = 0 if attributes is smp.ATTRIBUTES else 1
         small = {MultiPathRecord: {"sgid_count": 2, "dgid_count": 3}}  # else they would not fit
         carried = [(number, random_record(kind, number, **small.get(kind, {}))) for number, kind in attributes.items()]
-        carried += [(smp.SmpAttribute.NOTICE, told) for told in traps()] if qp == 0 else []
+        carried += [(smp.SmpAttribute.NOTICE, trap) for trap in traps()] if qp == 0 else []
         for number, record in carried:
             fixed = {"mgmt_class": mgmt_class, "attribute_id": number, "method": Method.GET, "data": record.raw}
             fixed |= {"rmpp_type": 1} if "rmpp_type" in form.fields else {}
@@ -102,8 +102,8 @@ def traps() -> Iterator[Format]:
     """tshark takes the switch's LID of trap 259 for an IPv6 address, and so finds it malformed."""
     for number, kind in notice.DETAILS.items():
         if number != notice.Trap.BAD_SWITCH_P_KEY:
-            told = random_record(kind, number).raw
-            yield random_record(notice.Notice, number, is_generic=1, trap_number=number, data_details=told)
+            messages = random_record(kind, number).raw
+            yield random_record(notice.Notice, number, is_generic=1, trap_number=number, data_details=messages)
 
 
 def dissect(program: str, samples: list[Sample], folder: Path) -> list[tuple[Sample, Fields]]:
@@ -117,17 +117,17 @@ def dissect(program: str, samples: list[Sample], folder: Path) -> list[tuple[Sam
     switched_off = [option for guess in guesses for option in ("--disable-protocol", guess)]
     command = [program, "-r", "all.pcapng", "-T", "json", "--no-duplicate-keys", "-n", *switched_off]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=PATIENCE_S, check=True)
-    shown = [flatten(packet["_source"]["layers"], {}) for packet in json.loads(done.stdout)]
-    return list(zip(samples, shown, strict=True))
+    output = [flatten(packet["_source"]["layers"], {}) for packet in json.loads(done.stdout)]
+    return list(zip(samples, output, strict=True))
 
 
 def flatten(tree: dict, into: Fields) -> Fields:
     for name, value in tree.items():
-        for one in value if isinstance(value, list) else [value]:
-            if isinstance(one, dict):
-                flatten(one, into)
+        for item in value if isinstance(value, list) else [value]:
+            if isinstance(item, dict):
+                flatten(item, into)
             else:
-                into.setdefault(name.replace("_", ""), []).append(one)
+                into.setdefault(name.replace("_", ""), []).append(item)
     return into
 
 
@@ -152,7 +152,7 @@ def values(record: Format, prefix: str) -> Iterator[tuple[str, list[int]]]:
             own = f"{field.name}.{next(iter(field.form.fields))}" in NAMES
             yield from values(value, field.name if own else type(value).__name__)
         elif isinstance(field, Parts):
-            yield from ((f"{prefix}.{name}", [one.as_dict()[name] for one in value]) for name in field.form.fields)
+            yield from ((f"{prefix}.{name}", [item.as_dict()[name] for item in value]) for name in field.form.fields)
         elif isinstance(field, Numbers):
             yield f"{prefix}.{field.name}", list(value)
         else:
@@ -173,37 +173,37 @@ def number(text: str) -> int:
 
 
 def test_no_packet_is_malformed(dissected):
-    marked = {sample.name for sample, shown in dissected if any("malformed" in k or "expert" in k for k in shown)}
+    marked = {sample.name for sample, output in dissected if any("malformed" in k or "expert" in k for k in output)}
     assert not marked
     assert len(dissected) == 516
 
 
 def test_every_field_has_the_value_that_went_in(dissected):
     checked, wrong = set(), {}
-    for sample, shown in dissected:
+    for sample, output in dissected:
         for record in sample.records:
             for name, expected in values(record, type(record).__name__):
-                found = [number(text) for text in shown.get(tshark_name(name), [])]
-                if found not in ([], expected, 2 * expected):  # a header that is one field is shown twice
-                    wrong[name] = (sample.name, found, expected)
-                checked |= {name} if found else set()
+                result = [number(text) for text in output.get(tshark_name(name), [])]
+                if result not in ([], expected, 2 * expected):  # a header that is one field is shown twice
+                    wrong[name] = (sample.name, result, expected)
+                checked |= {name} if result else set()
     assert wrong == {}
     assert len(checked) >= 500
 
 
 def test_the_payload_starts_where_tshark_has_it(dissected):
     checked = 0
-    for sample, shown in dissected:
-        if "data.data" in shown and sample.records[-1].size < 200:
-            assert shown["data.data"] == [PADDED.hex(":")], sample.name
+    for sample, output in dissected:
+        if "data.data" in output and sample.records[-1].size < 200:
+            assert output["data.data"] == [PADDED.hex(":")], sample.name
             checked += 1
     assert checked >= 6 * 32
 
 
 def test_the_checks_are_where_tshark_looks_for_them(dissected):
-    for sample, shown in dissected:
-        if sample.link_type is LinkType.ERF and "infiniband.invariant.crc" in shown:
-            both = shown["infiniband.invariant.crc"][0][2:] + shown["infiniband.variant.crc"][0][2:]
+    for sample, output in dissected:
+        if sample.link_type is LinkType.ERF and "infiniband.invariant.crc" in output:
+            both = output["infiniband.invariant.crc"][0][2:] + output["infiniband.variant.crc"][0][2:]
             assert bytes.fromhex(both) == sample.frame[-6:], sample.name
 
 
@@ -215,7 +215,7 @@ def test_names_and_lanes_are_read_in_order(peer, tmp_path):
         smp.SmpAttribute.SL_TO_VL_MAPPING_TABLE: smp.SLtoVLMappingTable(vl=lanes),
     }
     headers = (LRH(dlid=4, slid=9, vl=15), BTH(opcode=Opcode.UD_SEND_ONLY), DETH())
-    mads = [smp.Smp(method=Method.GET, attribute_id=number, data=one.raw) for number, one in carried.items()]
+    mads = [smp.Smp(method=Method.GET, attribute_id=number, data=item.raw) for number, item in carried.items()]
     samples = [Sample("", LinkType.ERF, Packet(headers, mad.raw).pack(), ()) for mad in mads]
     (_, described), (_, mapped) = dissect(peer("tshark"), samples, tmp_path)
     assert described["infiniband.nodedescription.nodestring"] == ["leaf3 of weft"]

@@ -51,11 +51,11 @@ def test_tshark_sees_every_operation_in_order(peer, capture):
     switched_off = [word for guess in _GUESSES for word in ("--disable-protocol", guess)]
     fields = ["-e", "infiniband.bth.opcode", "-e", "infiniband.bth.destqp", "-e", "_ws.malformed"]
     command = [peer("tshark"), "-r", str(capture), "-T", "fields", *fields, *switched_off]
-    shown = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=True).stdout
-    rows = [line.split("\t") for line in shown.splitlines()]
+    output = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=True).stdout
+    rows = [line.split("\t") for line in output.splitlines()]
     assert not [row for row in rows if len(row) > 2 and row[2]]
     opcodes = [Opcode(int(row[0], 0)) for row in rows]
-    sent = [one for one in opcodes if "ACKNOWLEDGE" not in one.name and "RESPONSE" not in one.name]
+    sent = [item for item in opcodes if "ACKNOWLEDGE" not in item.name and "RESPONSE" not in item.name]
     assert sent == [
         Opcode.RC_SEND_FIRST,
         Opcode.RC_SEND_MIDDLE,
@@ -65,10 +65,10 @@ def test_tshark_sees_every_operation_in_order(peer, capture):
         Opcode.RC_COMPARE_SWAP,
         Opcode.UC_SEND_ONLY,
     ]
-    answers = [one for one in opcodes if one not in sent]
+    answers = [item for item in opcodes if item not in sent]
     assert {Opcode.RC_ACKNOWLEDGE, Opcode.RC_ATOMIC_ACKNOWLEDGE} <= set(answers)
     reads = [Opcode.RC_RDMA_READ_RESPONSE_FIRST, Opcode.RC_RDMA_READ_RESPONSE_LAST]
-    assert [one for one in answers if "READ" in one.name] == reads
+    assert [item for item in answers if "READ" in item.name] == reads
 
 
 def test_scapy_finds_every_icrc_right(capture):

@@ -27,19 +27,19 @@ RANKS = 2
 def loss_of(model: nn.Module, step: int, rank: int) -> torch.Tensor:
     """On what this rank has in this step."""
     random = torch.Generator().manual_seed(RANKS * step + rank)
-    found: torch.Tensor = model(torch.randn(16, 32, generator=random)).square().mean()
-    return found
+    result: torch.Tensor = model(torch.randn(16, 32, generator=random)).square().mean()
+    return result
 
 
 def train_twin(twin: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> None:
-    sums = [torch.zeros_like(one) for one in twin.parameters()]
+    sums = [torch.zeros_like(item) for item in twin.parameters()]
     for rank in range(RANKS):
         twin.zero_grad()
         loss_of(twin, step, rank).backward()
-        for total, one in zip(sums, twin.parameters(), strict=True):
-            total += one.grad / RANKS
-    for total, one in zip(sums, twin.parameters(), strict=True):
-        one.grad = total
+        for total, item in zip(sums, twin.parameters(), strict=True):
+            total += item.grad / RANKS
+    for total, item in zip(sums, twin.parameters(), strict=True):
+        item.grad = total
     optimizer.step()
 
 
@@ -50,14 +50,14 @@ def main(folder: Path) -> None:
     model = nn.Sequential(nn.Linear(32, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 8))
     twin = copy.deepcopy(model)
     both = DistributedDataParallel(model)
-    optimizers = [torch.optim.SGD(one.parameters(), lr=0.05, momentum=0.9) for one in (both, twin)]
+    optimizers = [torch.optim.SGD(item.parameters(), lr=0.05, momentum=0.9) for item in (both, twin)]
     for step in itertools.count(1):
         optimizers[0].zero_grad()
         loss_of(both, step, dist.get_rank()).backward()
         optimizers[0].step()
         train_twin(twin, optimizers[1], step)
-        for mine, wanted in zip(model.parameters(), twin.parameters(), strict=True):
-            assert torch.equal(mine, wanted), f"step {step}"
+        for mine, expected in zip(model.parameters(), twin.parameters(), strict=True):
+            assert torch.equal(mine, expected), f"step {step}"
         with (folder / f"steps.{dist.get_rank()}").open("a") as steps:
             steps.write("x")
         time.sleep(0.01)  # others need the processor

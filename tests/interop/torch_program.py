@@ -46,31 +46,31 @@ def mine(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> torc
 
 
 def all_reduce(group: Any) -> list[torch.Tensor]:
-    made = []
+    result = []
     ops = (dist.ReduceOp.SUM, dist.ReduceOp.MAX, dist.ReduceOp.MIN, dist.ReduceOp.PRODUCT)
     for dtype in TYPES:
         for op in ops:
             for size in (0, 1, 3, 1000, 300_001):  # nothing, less than ranks, small, and some fragments
                 if size < 1000 or op == dist.ReduceOp.SUM:
                     dist.all_reduce(tensor := mine(size, dtype=dtype), op, group)
-                    made.append(tensor)
+                    result.append(tensor)
     for bits in (dist.ReduceOp.BAND, dist.ReduceOp.BOR, dist.ReduceOp.BXOR):
         dist.all_reduce(tensor := mine(9, dtype=torch.int32), bits, group)
-        made.append(tensor)
-    return made
+        result.append(tensor)
+    return result
 
 
 def rooted(group: Any) -> list[torch.Tensor]:
-    made = []
+    result = []
     for root in range(SIZE):
         dist.broadcast(sent := mine(70_000, seed=1), root, group)
         dist.reduce(reduced := mine(70_000, seed=2), root, group=group)
         parts = [torch.empty(5, 7) for _ in range(SIZE)] if root == RANK else None
         dist.gather(mine(5, 7, seed=3), parts, root, group)
-        given = list(mine(SIZE, 5, 7, seed=4).unbind()) if root == RANK else None
-        dist.scatter(taken := torch.empty(5, 7), given, root, group)
-        made += [sent, taken, *(parts or []), *([reduced] if root == RANK else [])]
-    return made
+        arguments = list(mine(SIZE, 5, 7, seed=4).unbind()) if root == RANK else None
+        dist.scatter(used := torch.empty(5, 7), arguments, root, group)
+        result += [sent, used, *(parts or []), *([reduced] if root == RANK else [])]
+    return result
 
 
 def blocks(group: Any) -> list[torch.Tensor]:
@@ -83,10 +83,10 @@ def blocks(group: Any) -> list[torch.Tensor]:
 
 
 def objects(group: Any) -> list[object]:
-    dist.all_gather_object(found := [None] * SIZE, {"rank": RANK, "text": "x" * RANK}, group)
-    dist.broadcast_object_list(told := [RANK, str(RANK)], 1, group)
+    dist.all_gather_object(result := [None] * SIZE, {"rank": RANK, "text": "x" * RANK}, group)
+    dist.broadcast_object_list(received := [RANK, str(RANK)], 1, group)
     dist.barrier(group)
-    return [found, told]
+    return [result, received]
 
 
 def messages(group: Any) -> list[torch.Tensor]:
@@ -102,25 +102,25 @@ def messages(group: Any) -> list[torch.Tensor]:
     if RANK:
         dist.send(mine(10, seed=2), 0, group)
         return [came]
-    found = {}
+    result = {}
     for _ in range(SIZE - 1):
         source = dist.recv(tensor := torch.empty(10), group=group)
-        found[source] = tensor
-    return [came, *(found[source] for source in sorted(found))]
+        result[source] = tensor
+    return [came, *(result[source] for source in sorted(result))]
 
 
 def functional(group: Any) -> list[torch.Tensor]:
     """As DTensor and torch.compile call them."""
     from torch.distributed import _functional_collectives as calls
 
-    made = [
+    result = [
         calls.all_reduce(mine(100, seed=1), "sum", group),
         calls.all_gather_tensor(mine(6, 2, seed=2), 0, group),
         calls.reduce_scatter_tensor(mine(SIZE * 6, 2, seed=3), "sum", 0, group),
         calls.all_to_all_single(mine(SIZE * 3, seed=4), None, None, group),
         calls.broadcast(mine(40, seed=5), 1, group),
     ]
-    return [calls.wait_tensor(one) for one in made]
+    return [calls.wait_tensor(item) for item in result]
 
 
 def of_weft_alone(group: Any) -> None:
@@ -131,10 +131,10 @@ def of_weft_alone(group: Any) -> None:
     dist.all_reduce(mean := mine(11), dist.ReduceOp.AVG, group)
     dist.all_gather(each := [torch.empty(11) for _ in range(SIZE)], mine(11), group)
     torch.testing.assert_close(mean, torch.stack(each).mean(0))
-    dist.reduce_scatter(one := torch.empty(3), list(mine(SIZE, 3, seed=1).unbind()), group=group)
+    dist.reduce_scatter(item := torch.empty(3), list(mine(SIZE, 3, seed=1).unbind()), group=group)
     dist.reduce_scatter_tensor(other := torch.empty(3), mine(SIZE * 3, seed=1), group=group)
     dist.all_reduce(whole := mine(SIZE, 3, seed=1), group=group)
-    assert torch.equal(one, whole[RANK])
+    assert torch.equal(item, whole[RANK])
     assert torch.equal(other, whole[RANK])
     sizes = [3 + rank for rank in range(SIZE)]
     dist.all_gather(uneven := [torch.empty(size) for size in sizes], mine(sizes[RANK], seed=2), group)
@@ -156,14 +156,14 @@ def refused(group: Any) -> None:
         (lambda: dist.all_to_all_single(mine(SIZE), mine(SIZE), [1] * SIZE, [SIZE], group), "split"),
         (lambda: dist.irecv(mine(3), (RANK + 1) % SIZE, alone).wait(timedelta(seconds=0.1)), "nothing within 0.1 s"),
     ):
-        said = ""
+        output = ""
         try:
             call()
         except (RuntimeError, ValueError) as error:
-            said = str(error)
-        assert why in said, (why, said)
-    dist.all_reduce(ones := torch.ones(3), group=group)
-    assert torch.equal(ones, torch.full((3,), float(SIZE)))
+            output = str(error)
+        assert why in output, (why, output)
+    dist.all_reduce(items := torch.ones(3), group=group)
+    assert torch.equal(items, torch.full((3,), float(SIZE)))
 
 
 def on_streams(group: Any) -> None:
@@ -189,11 +189,11 @@ def calls() -> None:
     begin("gloo", "calls")
     gloo, weft = dist.group.WORLD, dist.new_group(backend="weft")
     for call in (all_reduce, rooted, blocks, objects, messages, functional):
-        wanted = call(gloo)
+        expected = call(gloo)
         with torch.device(DEVICE):
-            found = call(weft)
-        assert len(wanted) == len(found) > 0, call
-        assert all(equal(one, other) for one, other in zip(wanted, found, strict=True)), call.__name__
+            result = call(weft)
+        assert len(expected) == len(result) > 0, call
+        assert all(equal(item, other) for item, other in zip(expected, result, strict=True)), call.__name__
     with torch.device(DEVICE):
         of_weft_alone(weft)
         refused(weft)
@@ -222,11 +222,11 @@ class Transformer(torch.nn.Module):
         self.head = torch.nn.Linear(16, 32)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        made = self.embed(tokens)
+        result = self.embed(tokens)
         for layer in self.layers:
-            made = layer(made)
-        found: torch.Tensor = self.head(made)
-        return found
+            result = layer(result)
+        results: torch.Tensor = self.head(result)
+        return results
 
 
 def ddp(model: torch.nn.Module) -> torch.nn.Module:
@@ -271,7 +271,7 @@ def train(
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    return [whole(one.detach()) for one in model.parameters()]
+    return [whole(parameter.detach()) for parameter in model.parameters()]
 
 
 def whole(tensor: Any) -> torch.Tensor:
@@ -280,10 +280,10 @@ def whole(tensor: Any) -> torch.Tensor:
 
 
 def trainings() -> None:
-    found: dict[str, dict[str, list[torch.Tensor]]] = {}
+    result: dict[str, dict[str, list[torch.Tensor]]] = {}
     for backend, device in (("gloo", "cpu"), ("weft", DEVICE)):
         begin(backend, f"trainings by {backend}")
-        found[backend] = {
+        result[backend] = {
             "DDP of pairs": train(ddp_of_pairs, device),
             "DDP": train(ddp, device),
             "FSDP2": train(fsdp, device),
@@ -291,11 +291,11 @@ def trainings() -> None:
         }
         dist.barrier()
         dist.destroy_process_group()
-    for name, wanted in found["gloo"].items():
-        made = found["weft"][name]
-        for one, other in zip(wanted, made, strict=True):
-            torch.testing.assert_close(one, other)
-        is_same = all(torch.equal(one, other) for one, other in zip(wanted, made, strict=True))
+    for name, expected in result["gloo"].items():
+        created = result["weft"][name]
+        for item, other in zip(expected, created, strict=True):
+            torch.testing.assert_close(item, other)
+        is_same = all(torch.equal(item, other) for item, other in zip(expected, created, strict=True))
         how = "bit-equal" if is_same else "close"
         sys.stdout.write(f"rank {RANK}: {name} {how} to gloo after {STEPS} steps\n")  # at once, beside the others
 

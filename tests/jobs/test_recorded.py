@@ -49,26 +49,26 @@ def test_a_job_is_recorded_and_replayed(tmp_path: Path) -> None:
     trace = read([folder])
     for rank, nodes in enumerate(trace.ranks):
         calls = [node for node in nodes if node.kind is Kind.COLLECTIVE]
-        wanted = [
+        expected = [
             (Collective.ALL_REDUCE, 8000, 0),
             (Collective.ALL_GATHER, 96, 0),
             (Collective.BROADCAST, 400, 2),
             (Collective.ALL_GATHER, 48, 0),  # of Split
         ]
         if rank:  # rank 2 is the first of the second group; ranks of a file's group stand in their order
-            wanted.append((Collective.REDUCE, 72, 1))
-        wanted.append((Collective.BARRIER, 0, 0))  # at the end
-        assert [(one.collective, one.size_bytes, one.root) for one in calls] == wanted
-        messages = {(one.kind, one.peer, one.size_bytes) for one in nodes if one.kind in (Kind.SEND, Kind.RECV)}
+            expected.append((Collective.REDUCE, 72, 1))
+        expected.append((Collective.BARRIER, 0, 0))  # at the end
+        assert [(item.collective, item.size_bytes, item.root) for item in calls] == expected
+        messages = {(item.kind, item.peer, item.size_bytes) for item in nodes if item.kind in (Kind.SEND, Kind.RECV)}
         assert messages == {(Kind.SEND, (rank + 1) % 3, 56), (Kind.RECV, (rank - 1) % 3, 56)}
-    found = replay(trace, routed("fat-tree:hosts=4"))
-    assert found.total_s > max(one.compute_s for one in found.ranks) > 0
+    result = replay(trace, routed("fat-tree:hosts=4"))
+    assert result.total_s > max(item.compute_s for item in result.ranks) > 0
     schedule = read([folder / "job.goal"])
     assert sent_bytes(schedule, Kind.SEND) == sent_bytes(schedule, Kind.RECV) == program_bytes(trace)
     again = replay(schedule, routed("fat-tree:hosts=4"))
-    for one, other in zip(found.ranks, again.ranks, strict=True):  # in whole microseconds, and in whole nanoseconds
-        assert other.compute_s == pytest.approx(one.compute_s, abs=1e-6)
-    times = [replay(_without_computing(one), routed("fat-tree:hosts=4")).total_s for one in (trace, schedule)]
+    for item, other in zip(result.ranks, again.ranks, strict=True):  # in whole microseconds, and in whole nanoseconds
+        assert other.compute_s == pytest.approx(item.compute_s, abs=1e-6)
+    times = [replay(_without_computing(item), routed("fat-tree:hosts=4")).total_s for item in (trace, schedule)]
     assert times[1] == pytest.approx(times[0], rel=0.1)
 
 

@@ -97,40 +97,40 @@ def test_ranks_exchange_data_and_the_report_counts_it(lab, capfd, tmp_path):
     program, report = Path(__file__).with_name("exchange.py"), tmp_path / "report.json"
     rows = tmp_path / "report.csv"
     assert job(lab, 3, "--per-host", "2", "--json", str(report), "--csv", str(rows), str(program), "65536") == 0
-    said = capfd.readouterr()
+    output = capfd.readouterr()
     assert [row.split(",")[:2] for row in rows.read_text().splitlines()] == [
         ["host", "ranks"],
         ["dgx1", "2"],
         ["dgx2", "1"],
     ]
-    assert {f"[{rank}]": [f"got 65536 bytes of {(rank + 2) % 3}"] for rank in range(3)} == shows(said.out)
+    assert {f"[{rank}]": [f"got 65536 bytes of {(rank + 2) % 3}"] for rank in range(3)} == shows(output.out)
     hosts = json.loads(report.read_text())["hosts"]
     assert [host["ranks"] for host in hosts.values()] == [2, 1]
     assert hosts["dgx2"]["sent_bytes"] == sum(port["sent_bytes"] for port in hosts["dgx2"]["ports"]) > 65536
     assert hosts["dgx2"]["received_packets"] >= 65536 // 4096
     assert hosts["dgx1"]["sent_bytes"] > 2 * 65536, "ranks of one server talk through their adapters as well"
-    assert "3 ranks on 2 hosts" in said.err
+    assert "3 ranks on 2 hosts" in output.err
 
 
 def test_output_lines_stay_whole_and_stdout_and_stderr_stay_separate(lab, capfd):
     text = "for i in 1 2 3; do printf a; printf 'b\\n'; printf 'c\\n' >&2; done; printf end"
     assert job(lab, 4, "--quiet", *SHELL, text) == 0
-    said = capfd.readouterr()
-    assert shows(said.out) == {f"[{rank}]": ["ab", "ab", "ab", "end"] for rank in range(4)}
-    assert shows(said.err) == {f"[{rank}]": ["c", "c", "c"] for rank in range(4)}
+    output = capfd.readouterr()
+    assert shows(output.out) == {f"[{rank}]": ["ab", "ab", "ab", "end"] for rank in range(4)}
+    assert shows(output.err) == {f"[{rank}]": ["c", "c", "c"] for rank in range(4)}
     assert job(lab, 2, "--quiet", "--no-prefix", "echo", "[x] y") == 0
     assert capfd.readouterr().out == "[x] y\n" * 2
 
 
 def test_the_first_rank_that_fails_ends_the_job_and_is_named(lab, capfd, tmp_path):
-    others = f"trap 'echo told; exit 0' TERM; touch {tmp_path}/$RANK; while :; do sleep 0.01; done"
-    text = f"[ $RANK = 1 ] || {{ {others}; }}; {' '.join(wait_for(tmp_path / n) for n in '02')} echo why >&2; exit 7"
+    rest = f"trap 'echo told; exit 0' TERM; touch {tmp_path}/$RANK; while :; do sleep 0.01; done"
+    text = f"[ $RANK = 1 ] || {{ {rest}; }}; {' '.join(wait_for(tmp_path / n) for n in '02')} echo why >&2; exit 7"
     assert job(lab, 3, "--quiet", "--grace", "600", *SHELL, text) == 7
-    said = capfd.readouterr()
-    assert shows(said.out) == {"[0]": ["told"], "[2]": ["told"]}
+    output = capfd.readouterr()
+    assert shows(output.out) == {"[0]": ["told"], "[2]": ["told"]}
     how = "weft: rank 1 on dgx1 ended with status 7, and so all ended; its last lines of errors:"
-    assert said.err.startswith("[1] why\n")
-    assert said.err.endswith(f"{how}\n  why\n")
+    assert output.err.startswith("[1] why\n")
+    assert output.err.endswith(f"{how}\n  why\n")
     assert left() == []
 
 
@@ -147,9 +147,9 @@ def test_other_ranks_can_print_errors_after_a_rank_failed(lab, capfd, tmp_path, 
 def test_ranks_that_ignore_sigterm_are_killed_with_their_children(lab, capfd):
     text = "trap '' TERM; setsid sleep 1000 & echo $!; [ $RANK = 1 ] && kill -SEGV $$; while :; do sleep 1000; done"
     assert job(lab, 2, "--quiet", "--grace", "0.1", *SHELL, text) == 128 + signal.SIGSEGV
-    said = capfd.readouterr()
-    assert said.err == "weft: rank 1 on dgx1 was killed by SIGSEGV, and so all ended\n"
-    for lines in shows(said.out).values():
+    output = capfd.readouterr()
+    assert output.err == "weft: rank 1 on dgx1 was killed by SIGSEGV, and so all ended\n"
+    for lines in shows(output.out).values():
         assert is_gone(lines[0])
 
 

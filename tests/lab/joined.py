@@ -44,28 +44,28 @@ class Cable:
     def close(self) -> None:
         self._wake.close()
         self._thread.join(PATIENCE_S)
-        for one in (*self._ends, self._listener, self._woken):
-            one.close()
+        for item in (*self._ends, self._listener, self._woken):
+            item.close()
 
     def _work(self) -> None:
         while True:
             ready, _, _ = select.select([self._listener, self._woken, *self._ends], [], [])
             if self._woken in ready:
                 return
-            for one in ready:
-                if one is self._listener:
+            for item in ready:
+                if item is self._listener:
                     self._connect()
-                elif one in self._ends:
-                    self._forward(one)
+                elif item in self._ends:
+                    self._forward(item)
 
     def _connect(self) -> None:
-        made, _ = self._listener.accept()
+        result, _ = self._listener.accept()
         with self._lock:
             if not self._is_whole:
-                made.close()
+                result.close()
                 return
             far = socket.create_connection(self._to, PATIENCE_S)
-            self._ends |= {made: far, far: made}
+            self._ends |= {result: far, far: result}
 
     def _forward(self, one: socket.socket) -> None:
         far = self._ends[one]

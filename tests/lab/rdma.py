@@ -150,7 +150,7 @@ class Host:
 
 def pair(kind: int, a: Host, b: Host, **how: Any) -> tuple[QP, QP]:
     """A queue pair of each, connected."""
-    one, other = a.qp(kind), b.qp(kind)
-    a.connect(one, b, other, **how)
-    b.connect(other, a, one, **how)
-    return one, other
+    item, other = a.qp(kind), b.qp(kind)
+    a.connect(item, b, other, **how)
+    b.connect(other, a, item, **how)
+    return item, other

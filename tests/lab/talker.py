@@ -97,7 +97,7 @@ def main(folder: str, own: str, peer: str, kind: str, rounds: str, size: str, *m
         received = False
         while not received:
             done = wait(cq, 1)
-            statuses |= {one.status for one in done}
+            statuses |= {item.status for item in done}
             if not done or statuses != {e.IBV_WC_SUCCESS}:
                 break
             received = bool(done[0].opcode & e.IBV_WC_RECV)

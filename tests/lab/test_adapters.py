@@ -33,15 +33,15 @@ def two_ports(tmp_path) -> Devices:
 
 
 def chosen(devices: Devices, name: str = "", number: int = 0) -> int | None:
-    found = find_port(devices, adapters_of(devices, "h1"), name, number)
-    return found[1] if found else None
+    result = find_port(devices, adapters_of(devices, "h1"), name, number)
+    return result[1] if result else None
 
 
 def test_a_server_has_all_its_adapters_by_the_names_that_its_driver_gives():
     devices = switch_on(weft.load("superpod:su=1"))
-    names = [one.name for one in adapters_of(devices, "dgx2")]
+    names = [item.name for item in adapters_of(devices, "dgx2")]
     assert names[:3] == ["mlx5_0", "mlx5_3", "mlx5_4"]
-    assert [one.name for one in adapters_of(devices, "dgx2/mlx5_3")] == ["mlx5_3"]
+    assert [item.name for item in adapters_of(devices, "dgx2/mlx5_3")] == ["mlx5_3"]
 
 
 def test_a_switch_has_port_0():

@@ -27,7 +27,7 @@ class Program:
     got: list[tuple[bytes, int, int]] = field(default_factory=list)
 
     def register(self, mgmt_class: int, *methods: int, oui: int = 0) -> Agent:
-        asked = Agent(
+        requests = Agent(
             slot=self.slot,
             push=lambda *given: self.got.append(given),
             mgmt_class=mgmt_class,
@@ -36,7 +36,7 @@ class Program:
             oui=oui,
             does_rmpp=False,
         )
-        return self.agents.register(asked)
+        return self.agents.register(requests)
 
 
 @pytest.fixture
@@ -64,8 +64,8 @@ def smp(*path: int) -> bytes:
 
 
 def test_an_answer_finds_its_agent_and_nobody_else(agents):
-    here = slot(agents, "h1/1")
-    asks, beside = Program(agents, here), Program(agents, here)
+    local = slot(agents, "h1/1")
+    asks, beside = Program(agents, local), Program(agents, local)
     agent = asks.register(MgmtClass.SUBN_DIRECTED_ROUTE)
     beside.register(MgmtClass.SUBN_DIRECTED_ROUTE)
     agents.send(agent, smp(1), LID, 100, 0)
@@ -94,16 +94,16 @@ def test_what_is_lost_is_sent_again_and_then_comes_back_as_timed_out(agents, clo
 
 
 def test_requests_go_to_who_registered_for_class_method_and_vendor(agents):
-    here = slot(agents, "h1/1")
-    ours, others = Program(agents, here), Program(agents, here)
+    local = slot(agents, "h1/1")
+    ours, rest = Program(agents, local), Program(agents, local)
     ours.register(0x32, Method.GET, oui=0x1405)
-    others.register(0x32, Method.GET, oui=0x2C9)
-    sender = Program(agents, here)
+    rest.register(0x32, Method.GET, oui=0x2C9)
+    sender = Program(agents, local)
     ping = bytearray(256)
     ping[:4], ping[37:40] = bytes((1, 0x32, 1, Method.GET)), (0x1405).to_bytes(3, "big")
     agents.send(sender.register(0x32), bytes(ping), LID, 0, 0)
     assert len(ours.got) == 1
-    assert not others.got
+    assert not rest.got
     ping[3] = Method.SET
     agents.send(sender.register(0x32), bytes(ping), LID, 0, 0)
     assert len(ours.got) == 1

@@ -61,14 +61,14 @@ def capture(lab: Lab, path, **how) -> Iterator[dict[str, int]]:
 
 def frames(path) -> list[tuple[int, bytes]]:
     """Interface and frame of each packet of a file, behind Endace's header."""
-    data, at, found = path.read_bytes(), 0, []
+    data, at, result = path.read_bytes(), 0, []
     while at < len(data):
         kind, length = struct.unpack_from("<II", data, at)
         if kind == _PACKET_BLOCK:
             interface, _, _, size, _ = struct.unpack_from("<IIIII", data, at + 8)
-            found.append((interface, data[at + _HEAD_BYTES + Erf.size : at + _HEAD_BYTES + size]))
+            result.append((interface, data[at + _HEAD_BYTES + Erf.size : at + _HEAD_BYTES + size]))
         at += length
-    return found
+    return result
 
 
 def sent(lab: Lab) -> list[int]:
@@ -87,12 +87,12 @@ def test_mads_of_a_walk_are_all_there_once_each_way(lab, tmp_path):
         with capture(lab, tmp_path / "x.pcapng"):
             walk(carrier)
         after = sent(lab)
-    found = frames(tmp_path / "x.pcapng")
-    assert [sum(interface == end for interface, _ in found) for end in (0, 1)] == [
+    result = frames(tmp_path / "x.pcapng")
+    assert [sum(interface == end for interface, _ in result) for end in (0, 1)] == [
         now - then for then, now in zip(before, after, strict=True)
     ]
-    assert len(found) > 10
-    for _, frame in found:
+    assert len(result) > 10
+    for _, frame in result:
         packet = Packet.parse(frame, Link.INFINIBAND)
         assert (packet[LRH].vl, packet[BTH].dest_qp, packet[DETH].src_qp) == (15, 0, 0)
         assert packet.pack() == frame

@@ -50,14 +50,14 @@ class Lab:
         self.names = [self.fabric.nodes.name[node] for node in self.fabric.of_kind(NodeKind.HCA).tolist()]
         self.carriers = {}
         for host in self.names:
-            told = self.host(host)
-            carrier = IbsimCarrier(told["sim_host"], told["sockname"])
+            messages = self.host(host)
+            carrier = IbsimCarrier(messages["sim_host"], messages["sockname"])
             self.carriers[host] = KeyedCarrier(carrier, KeyFile(self.entry.m_key_file))
         self.lids = {host: own_lid(carrier) for host, carrier in self.carriers.items()}
         lid_of = dict(self.lids)
         for host in self.names[1:]:  # all switches are on the way from the first to some other
-            said = ibtracert(self.carriers[self.names[0]], [str(self.lids[self.names[0]]), str(self.lids[host])])
-            lid_of |= {name: int(lid) for lid, name in re.findall(r'lid (\d+)-\d+ "(\S+)"', said)}
+            output = ibtracert(self.carriers[self.names[0]], [str(self.lids[self.names[0]]), str(self.lids[host])])
+            lid_of |= {name: int(lid) for lid, name in re.findall(r'lid (\d+)-\d+ "(\S+)"', output)}
         self.ends = [port for link in self.fabric.all_links() for port in (link.a, link.b)]
         self.ports = [(lid_of[port.node.name], port.number) for port in self.ends]
 
@@ -66,22 +66,22 @@ class Lab:
 
     def paths(self) -> dict[tuple[str, str], tuple[int, int]]:
         """(from, to) -> SL and P_Key, as each host is told."""
-        found, name_of = {}, {lid: host for host, lid in self.lids.items()}
+        result, name_of = {}, {lid: host for host, lid in self.lids.items()}
         for host, carrier in self.carriers.items():
             info = PortInfo.unpack(get_smp(carrier, HERE, SmpAttribute.PORT_INFO))
             guid = NodeInfo.unpack(get_smp(carrier, HERE, SmpAttribute.NODE_INFO)).port_guid
             rows = ask_paths(carrier, info.gid_prefix << 64 | guid)
-            fields = (column(rows, one).tolist() for one in (PathRecord.dlid, PathRecord.sl, PathRecord.p_key))
+            fields = (column(rows, item).tolist() for item in (PathRecord.dlid, PathRecord.sl, PathRecord.p_key))
             for dlid, sl, p_key in zip(*fields, strict=True):
                 if name_of.get(dlid, host) != host:
-                    found[host, name_of[dlid]] = sl, p_key
-        return found
+                    result[host, name_of[dlid]] = sl, p_key
+        return result
 
     def way(self, a: str, b: str) -> list[PortKey]:
         """The ports by which packets leave, by the forwarding tables as switches tell them."""
-        said = HOP.findall(ibtracert(self.carriers[a], [str(self.lids[a]), str(self.lids[b])]))
-        nodes = [self.lids[a], *(int(lid) for _, lid in said)]
-        return [(node, int(out)) for node, (out, _) in zip(nodes, said, strict=False)]
+        output = HOP.findall(ibtracert(self.carriers[a], [str(self.lids[a]), str(self.lids[b])]))
+        nodes = [self.lids[a], *(int(lid) for _, lid in output)]
+        return [(node, int(out)) for node, (out, _) in zip(nodes, output, strict=False)]
 
     def counted(self, ports: list[PortKey]) -> Counter[PortKey]:
         """Words that they sent so far."""
@@ -118,16 +118,16 @@ def lab(request, tmp_path_factory, warm) -> Iterator[Lab]:
     fabric = weft.load(spec)
     conf.write_text(three_tenants(fabric, random) if divided else "Default=0x7fff : ALL=full ;\n")
     run(str(warm), "up", spec, "--daemon", "--sm", "--partitions", str(conf), "--name", name)
-    found = Lab(spec, name)
+    result = Lab(spec, name)
     try:
         if not divided:
             switch = NodeKind.SWITCH
-            between = [port for port in found.ends if {port.node.kind, port.peer.node.kind} == {switch}]
-            pull(found, random.choice(between))
-        yield found
+            between = [port for port in result.ends if {port.node.kind, port.peer.node.kind} == {switch}]
+            pull(result, random.choice(between))
+        yield result
     finally:
-        found.close()
-        control.end(found.entry)
+        result.close()
+        control.end(result.entry)
 
 
 def pull(lab: Lab, end: Port) -> None:
@@ -137,9 +137,9 @@ def pull(lab: Lab, end: Port) -> None:
     ends = {lab.ports[at] for at, port in enumerate(lab.ends) if port in (end, end.peer)}
     control.ask(lab.entry, "break", name=str(end))
     wait_until(lambda: log.read_text().count("SUBNET UP") > sweeps, "a sweep")
-    told = lab.paths()
-    assert len(told) == len(lab.names) * (len(lab.names) - 1)
-    assert not any(ends & set(lab.way(*pair)) for pair in told)
+    messages = lab.paths()
+    assert len(messages) == len(lab.names) * (len(lab.names) - 1)
+    assert not any(ends & set(lab.way(*pair)) for pair in messages)
 
 
 def flows_over(lab: Lab, before: Counter[PortKey], unit_words: int) -> dict[PortKey, int]:
@@ -149,8 +149,8 @@ def flows_over(lab: Lab, before: Counter[PortKey], unit_words: int) -> dict[Port
 
 
 def test_ports_count_the_messages_of_all_to_all_that_the_paths_lead_over_them(lab, warm) -> None:
-    told = lab.paths()
-    pairs = [pair for pair in told if pair[::-1] in told]
+    messages = lab.paths()
+    pairs = [pair for pair in messages if pair[::-1] in messages]
     ways = [lab.way(*pair) for pair in pairs]
     before = lab.counted(lab.ports)
     report = json.loads(run(str(warm), "traffic", "all-to-all", "--size", "1M", "--json", "--lab", lab.entry.name))
@@ -160,16 +160,16 @@ def test_ports_count_the_messages_of_all_to_all_that_the_paths_lead_over_them(la
 
 
 def test_ports_count_what_two_programs_send_by_the_path_that_they_were_told(lab, monkeypatch) -> None:
-    told = lab.paths()
-    pair = Random(lab.entry.name).choice([pair for pair in told if pair[::-1] in told])
+    received = lab.paths()
+    pair = Random(lab.entry.name).choice([pair for pair in received if pair[::-1] in received])
     ends = [Host(lab, name, monkeypatch) for name in pair]
     qps = [end.qp(e.IBV_QPT_RC) for end in ends]
-    for one, other in ((0, 1), (1, 0)):
-        sl, p_key = told[pair[one], pair[other]]
+    for item, other in ((0, 1), (1, 0)):
+        sl, p_key = received[pair[item], pair[other]]
         monkeypatch.setattr(ends[other], "address", lambda is_global, lid=lab.lids[pair[other]], sl=sl: AHAttr(lid, sl))
-        keys = ends[one].ctx
+        keys = ends[item].ctx
         index = next(at for at in range(16) if keys.query_pkey(1, at) & 0x7FFF == p_key & 0x7FFF)
-        ends[one].connect(qps[one], ends[other], qps[other], pkey_index=index)
+        ends[item].connect(qps[item], ends[other], qps[other], pkey_index=index)
     before, messages, size_bytes = lab.counted(lab.ports), 100, 20 * 1024
     for _ in range(messages):
         ends[1].post_receive(qps[1], size_bytes)

@@ -156,7 +156,7 @@ def test_kill_9_leaves_nothing_that_stops_the_next_lab(weft, entry):
     wait_until(lambda: not entry.answers())
     assert registry.running() == []
     weft("up", SPEC, "--daemon", "--name", entry.name)
-    assert [one.name for one in registry.running()] == [entry.name]
+    assert [item.name for item in registry.running()] == [entry.name]
 
 
 def test_sigterm_ends_a_lab_and_clears_what_it_had(entry):
@@ -222,8 +222,8 @@ def test_signals_to_exec_reach_the_program(is_ours, tmp_path, monkeypatch):
     child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     assert child.stdout
     assert (int(child.stdout.readline()) == child.pid) == is_ours
-    for one in (signal.SIGHUP, signal.SIGUSR1):
-        child.send_signal(one)
+    for item in (signal.SIGHUP, signal.SIGUSR1):
+        child.send_signal(item)
         assert child.stdout.readline() == "again\n"
     child.send_signal(signal.SIGTERM)
     assert child.wait(PATIENCE_S) == 7

@@ -76,12 +76,12 @@ class Umad:
 
     @staticmethod
     def read(line: socket.socket, size: int) -> bytes:
-        found = b""
-        while len(found) < size:
-            more = line.recv(size - len(found))
+        result = b""
+        while len(result) < size:
+            more = line.recv(size - len(result))
             assert more
-            found += more
-        return found
+            result += more
+        return result
 
     def frame(self, mad: bytes) -> bytes:
         head = USER_MAD.pack(self.agent, 0, TIMEOUT_MS, 0, 0, bytes(8), b"\xff\xff", 0)
@@ -94,66 +94,66 @@ class Umad:
 def some_smps(count: int, seed: int = 1) -> list[bytes]:
     """What a subnet manager sends from h1, and each of which is answered."""
     subnet, draw = Subnet(weft.load(SPEC)), random.Random(seed)
-    slot, found = subnet.devices.fabric.find_port("h1/1").slot, list[bytes]()
-    while len(found) < count:
+    slot, result = subnet.devices.fabric.find_port("h1/1").slot, list[bytes]()
+    while len(result) < count:
         mad = bytearray(smp(draw, subnet.devices, slot))
-        mad[8:16] = len(found).to_bytes(8, "big")
+        mad[8:16] = len(result).to_bytes(8, "big")
         if subnet.send(slot, mad) is not None:
-            found.append(bytes(mad))
-    return found
+            result.append(bytes(mad))
+    return result
 
 
 def test_clients_of_ibsims_protocol_get_the_same_answers():
-    asked, answers = some_smps(400), []
+    requests, answers = some_smps(400), []
     for kernel in (False, True):
         by_python: list[int] = []
         with running(kernel=kernel, counted=by_python) as lab:
             program = Program(lab).attach("h1")
-            got = []
-            for mad in asked:
+            received = []
+            for mad in requests:
                 program.send(mad)
-                got.append(program.data.recv(1024))
-            answers.append(got)
-            assert lab.state()["mads"] == len(asked)
-        assert (len(by_python) < 0.75 * len(asked)) == kernel
+                received.append(program.data.recv(1024))
+            answers.append(received)
+            assert lab.state()["mads"] == len(requests)
+        assert (len(by_python) < 0.75 * len(requests)) == kernel
     assert answers[0] == answers[1]
 
 
 def test_programs_of_the_preload_get_the_same_answers():
-    asked, answers = some_smps(400), []
+    requests, answers = some_smps(400), []
     for kernel in (False, True):
         by_python: list[int] = []
         with running(kernel=kernel, counted=by_python) as lab, Umad(lab, "h1") as program:
-            got = []
-            for mad in asked:
+            received = []
+            for mad in requests:
                 program.port.sendall(program.frame(mad))
-                got.append(program.receive())
-            answers.append(got)
-        assert (len(by_python) < 0.75 * len(asked)) == kernel
+                received.append(program.receive())
+            answers.append(received)
+        assert (len(by_python) < 0.75 * len(requests)) == kernel
     assert answers[0] == answers[1]
 
 
 def test_a_client_that_reads_late_gets_every_answer():
-    asked = some_smps(300)
+    requests = some_smps(300)
     with running(kernel=True) as lab:
         program = Program(lab).attach("h1")
-        for mad in asked:
+        for mad in requests:
             program.send(mad)
-        got = [program.data.recv(1024)[-MAD_BYTES:] for _ in asked]
-    assert sorted(one[12:16] for one in got) == [one[12:16] for one in asked]
+        received = [program.data.recv(1024)[-MAD_BYTES:] for _ in requests]
+    assert sorted(item[12:16] for item in received) == [item[12:16] for item in requests]
 
 
 def test_frames_in_pieces_and_in_heaps_are_answered():
-    asked, draw = some_smps(300), random.Random(2)
+    requests, draw = some_smps(300), random.Random(2)
     with running(kernel=True) as lab, Umad(lab, "h1") as program:
-        whole = b"".join(program.frame(mad) for mad in asked)
-        at, got = 0, []
+        whole = b"".join(program.frame(mad) for mad in requests)
+        at, received = 0, []
         while at < len(whole):
             piece = draw.choice((1, 3, 100, FRAME_BYTES, 5 * FRAME_BYTES + 7))
             program.port.sendall(whole[at : at + piece])
             at += piece
-            got += [program.receive() for _ in range(min(at, len(whole)) // FRAME_BYTES - len(got))]
-    assert [one[-MAD_BYTES:][12:16] for one in got] == [one[12:16] for one in asked]
+            received += [program.receive() for _ in range(min(at, len(whole)) // FRAME_BYTES - len(received))]
+    assert [item[-MAD_BYTES:][12:16] for item in received] == [item[12:16] for item in requests]
 
 
 def test_a_lab_that_compiles_its_kernel_ends_at_once(tmp_path, monkeypatch):

@@ -51,9 +51,9 @@ class Program:
     def __init__(self, lab: Lab, pid: int | None = None) -> None:
         self.base, self.pid = lab.sockname, pid or 1_000_000 + next(_NUMBER)
         self.control, self.data = (socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) for _ in range(2))
-        for one, end in ((self.control, f"ctl{self.pid}"), (self.data, f"in{self.pid}")):
-            one.bind(protocol.address(self.base, end))
-            one.settimeout(PATIENCE_S)
+        for item, end in ((self.control, f"ctl{self.pid}"), (self.data, f"in{self.pid}")):
+            item.bind(protocol.address(self.base, end))
+            item.settimeout(PATIENCE_S)
         self.control.connect(protocol.address(self.base, "ctl"))
         self.number = 0
         OPEN.append(self)
@@ -200,9 +200,9 @@ def test_an_administrator_that_needs_longer_than_libibmad_waits_is_heard(tmp_pat
         question = SaMad.pack(method=Method.GET, attribute_id=SaAttribute.CLASS_PORT_INFO)
         lid = lab.subnet.lid(lab.fabric["h1/1"].slot)
         token = asker.send(question, Address(lid), timeout_ms=int(PATIENCE_S * 1000), retries=0)
-        asked = wait_until(manager.arrivals)[0]
+        requests = wait_until(manager.arrivals)[0]
         wait_until(lambda: not lab.server._pending)
-        manager.post(asked.mad[:3] + bytes([Method.GET_RESP]) + asked.mad[4:], asked.source)
+        manager.post(requests.mad[:3] + bytes([Method.GET_RESP]) + requests.mad[4:], requests.source)
         assert [(number, answer is not None) for number, answer in asker.poll(PATIENCE_S, only=token)] == [
             (token, True)
         ]
@@ -219,27 +219,27 @@ def test_reports_reach_who_has_just_sent_something(tmp_path, monkeypatch):
         slot = lab.fabric["h1/1"].slot
         lid = lab.subnet.lid(slot)
         watcher.register(MgmtClass.SUBN_ADM, [Method.REPORT], class_version=2)
-        said = SaMad.pack(method=Method.SET, attribute_id=SaAttribute.INFORM_INFO)
+        output = SaMad.pack(method=Method.SET, attribute_id=SaAttribute.INFORM_INFO)
         report = SaMad.pack(method=Method.REPORT, attribute_id=SaAttribute.NOTICE)
         for _ in range(2):
             before = lab.subnet.mads
-            watcher.post(said, Address(lid))
+            watcher.post(output, Address(lid))
             wait_until(lambda before=before: lab.subnet.mads > before)
             lab.server.call(lambda: lab.subnet.send(slot, report, lid))
             arrived = wait_until(watcher.arrivals)[0]
-            said = SaMad.unpack(arrived.mad).replace(method=Method.REPORT_RESP).raw
+            output = SaMad.unpack(arrived.mad).replace(method=Method.REPORT_RESP).raw
 
 
 def test_answers_of_programs_find_who_asked(lab, host):
     """Two at one port ask with the same transaction id; a manager elsewhere answers the second first."""
     manager, other = Program(lab).attach("h2", is_sm=True), Program(lab).attach("h1")
-    asked = []
+    requests = []
     for program, mark in ((host, b"one"), (other, b"two")):
         mad = bytearray(smp(0x20, 1, 2))
         mad[64:67] = mark
         program.send(bytes(mad))
-        asked.append(bytearray(manager.receive()[1]))
-    for mad in reversed(asked):
+        requests.append(bytearray(manager.receive()[1]))
+    for mad in reversed(requests):
         mad[3:5] = b"\x81\x80"  # a response, on its way back
         manager.send(bytes(mad))
     assert host.receive()[1][64:67] == b"one"
@@ -278,11 +278,11 @@ def test_is_sm_is_set_and_cleared_and_two_managers_do_not_share_a_port(lab, host
         slot = lab.fabric["h1/1"].slot
         return bool(PortInfo.capability_mask.get(lab.subnet.devices.info(slot)) & Capability.IS_SM)
 
-    one = (1).to_bytes(4, "little")
-    assert host.ask(Control.SET_ISSM, one)[0] == Control.SET_ISSM
+    item = (1).to_bytes(4, "little")
+    assert host.ask(Control.SET_ISSM, item)[0] == Control.SET_ISSM
     assert is_manager()
     other = Program(lab).attach("h1")
-    assert other.ask(Control.SET_ISSM, one)[0] == Control.ERROR
+    assert other.ask(Control.SET_ISSM, item)[0] == Control.ERROR
     assert host.ask(Control.DISCONNECT)[0] == Control.DISCONNECT
     assert not is_manager()
 

@@ -39,9 +39,9 @@ def lab() -> Iterator[Lab]:
 
 @pytest.fixture
 def cable(lab) -> Iterator[Cable]:
-    made = Cable(lab.join_server.address)
-    yield made
-    made.close()
+    result = Cable(lab.join_server.address)
+    yield result
+    result.close()
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def events(host: Host) -> list[int]:
 
 
 def guests(lab: Lab) -> list[tuple[str, bool]]:
-    return [(one["host"], one["is_cut"]) for one in lab.state()["join"]["hosts"]]
+    return [(item["host"], item["is_cut"]) for item in lab.state()["join"]["hosts"]]
 
 
 # -- who may ----------------------------------------------------------------------------------------------------------
@@ -110,9 +110,9 @@ def test_a_program_is_run_as_the_host_and_its_status_is_the_commands(lab, join):
     ],
 )
 def test_who_cannot_join_is_told_why_in_one_sentence(join, words, said):
-    told = join(*words, status=2).stderr
-    assert said in told
-    assert told.startswith("weft: ")
+    messages = join(*words, status=2).stderr
+    assert said in messages
+    assert messages.startswith("weft: ")
 
 
 def test_a_host_is_one_machines_at_a_time(lab, join):
@@ -135,15 +135,15 @@ def test_what_is_not_a_lab_of_this_version_is_named(join, greeting, said, status
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def answer() -> None:
-            with server.accept()[0] as one:
-                one.sendall(greeting)
+            with server.accept()[0] as item:
+                item.sendall(greeting)
 
         thread = threading.Thread(target=answer, daemon=True)
         thread.start()
         address = f"127.0.0.1:{server.getsockname()[1]}"
-        told = join("--as", "h3", "--", "true", address=address, status=status).stderr
+        messages = join("--as", "h3", "--", "true", address=address, status=status).stderr
         thread.join(PATIENCE_S)
-    assert said in told
+    assert said in messages
 
 
 def test_nobody_there(join):
@@ -157,15 +157,15 @@ def test_who_answers_must_know_the_token_too(lab, join):
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def answer() -> None:
-            with server.accept()[0] as one:
-                one.sendall(f"weft join {weft.__version__} {'0' * 64}\n".encode())
-                one.recv(4096)
-                one.sendall(b'{"session": "x", "received": 0, "host": "h3", "lab": "l"}\n' + b"0" * 64 + b"\n")
-                one.recv(4096)
+            with server.accept()[0] as item:
+                item.sendall(f"weft join {weft.__version__} {'0' * 64}\n".encode())
+                item.recv(4096)
+                item.sendall(b'{"session": "x", "received": 0, "host": "h3", "lab": "l"}\n' + b"0" * 64 + b"\n")
+                item.recv(4096)
 
         threading.Thread(target=answer, daemon=True).start()
-        told = join("--as", "h3", "--", "true", address=f"127.0.0.1:{server.getsockname()[1]}", status=2).stderr
-    assert "does not know the token" in told
+        messages = join("--as", "h3", "--", "true", address=f"127.0.0.1:{server.getsockname()[1]}", status=2).stderr
+    assert "does not know the token" in messages
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "7471", "fd00::1:7471", "127.0.0.1:99999", ":7471"])
@@ -201,10 +201,10 @@ def test_a_joined_machine_acts_as_its_host_alone(lab):
     """Whatever its programs say."""
     with joined(invitation(lab, "h3")) as guest:
         variables = guest.environment()
-        status, said, line = ask_umad(variables["WEFT_SOCKET"], attach.GET_PORT, host="h5", number=1)
+        status, output, line = ask_umad(variables["WEFT_SOCKET"], attach.GET_PORT, host="h5", number=1)
         line.close()
         guid = lab.subnet.devices.port_guid(slot_of(lab, "h3"))
-        assert (status, attach.PORT.unpack_from(said)[11]) == (0, guid)
+        assert (status, attach.PORT.unpack_from(output)[11]) == (0, guid)
         verbs = Line(variables[hardware.LAB])
         assert verbs.ask("attach", host="h5", device="mlx5_0")["guid"] == int.from_bytes(guid, "big")
         verbs.close()
@@ -230,13 +230,13 @@ def test_no_memory_is_shared_with_another_machine(lab):
         line.close()
         return bool(guid)
 
-    here = str(lab.verbs_socket)
+    local = str(lab.verbs_socket)
     with joined(invitation(lab, "h3")) as guest:
         assert not is_granted(guest.environment()[hardware.LAB], "h3", "h5")
-        assert not is_granted(here, "h5", "h3")
-        assert is_granted(here, "h5", "h4")
+        assert not is_granted(local, "h5", "h3")
+        assert is_granted(local, "h5", "h4")
     wait_until(lambda: guests(lab) == [])
-    assert is_granted(here, "h5", "h3"), "and when it has left, with it too"
+    assert is_granted(local, "h5", "h3"), "and when it has left, with it too"
 
 
 # -- programs ---------------------------------------------------------------------------------------------------------
@@ -245,17 +245,17 @@ def test_no_memory_is_shared_with_another_machine(lab):
 def test_messages_cross_between_a_joined_host_and_one_of_the_lab_and_ports_count_them(lab, monkeypatch):
     data = bytes(n % 251 for n in range(5000))
     with joined(invitation(lab, "h3")) as guest:
-        here, there = Host(lab, "h1", monkeypatch), Far(lab, guest, monkeypatch)
-        one, other = pair(e.IBV_QPT_RC, here, there)
+        local, present = Host(lab, "h1", monkeypatch), Far(lab, guest, monkeypatch)
+        item, other = pair(e.IBV_QPT_RC, local, present)
         before = lab.fabric.counters[slot_of(lab, "h3"), Counter.PORT_RCV_PKTS]
-        for sender, qp, receiver, far in ((here, one, there, other), (there, other, here, one)):
+        for sender, qp, receiver, far in ((local, item, present, other), (present, other, local, item)):
             receiver.post_receive(far, 6000)
             sender.send(qp, data)
             assert [done.status for done in sender.poll() + receiver.poll()] == [OK] * 2
             assert receiver.mr.read(5000, 1 << 15) == data
         assert lab.fabric.counters[slot_of(lab, "h3"), Counter.PORT_RCV_PKTS] - before >= 5
-        here.close()
-        there.close()
+        local.close()
+        present.close()
 
 
 # -- cuts -------------------------------------------------------------------------------------------------------------
@@ -263,25 +263,25 @@ def test_messages_cross_between_a_joined_host_and_one_of_the_lab_and_ports_count
 
 def test_a_cut_pulls_the_cable_and_programs_go_on_when_the_connection_is_back(lab, cable, monkeypatch):
     with joined(invitation(lab, "h3", cable.address)) as guest:
-        here, there = Host(lab, "h1", monkeypatch), Far(lab, guest, monkeypatch)
-        one, other = pair(e.IBV_QPT_RC, here, there, timeout=8, retry_cnt=1)
-        there.ctx.query_port(1)
+        local, present = Host(lab, "h1", monkeypatch), Far(lab, guest, monkeypatch)
+        item, other = pair(e.IBV_QPT_RC, local, present, timeout=8, retry_cnt=1)
+        present.ctx.query_port(1)
         cable.cut()
         wait_until(lambda: lab.state()["broken"] == ["h3/1"])
         assert guests(lab) == [("h3", True)]
-        wait_until(lambda: e.IBV_EVENT_PORT_ERR in events(there))
-        here.send(one, b"into the dark")
-        assert [done.status for done in here.poll()] == [e.IBV_WC_RETRY_EXC_ERR]
+        wait_until(lambda: e.IBV_EVENT_PORT_ERR in events(present))
+        local.send(item, b"into the dark")
+        assert [done.status for done in local.poll()] == [e.IBV_WC_RETRY_EXC_ERR]
         cable.mend()
-        wait_until(lambda: e.IBV_EVENT_PORT_ACTIVE in events(there))
+        wait_until(lambda: e.IBV_EVENT_PORT_ACTIVE in events(present))
         assert guests(lab) == [("h3", False)]
         wait_until(lambda: all_active(lab))
-        one, other = pair(e.IBV_QPT_RC, here, there)
-        there.post_receive(other, 100)
-        here.send(one, b"light again")
-        assert [done.status for done in here.poll() + there.poll()] == [OK] * 2
-        here.close()
-        there.close()
+        item, other = pair(e.IBV_QPT_RC, local, present)
+        present.post_receive(other, 100)
+        local.send(item, b"light again")
+        assert [done.status for done in local.poll() + present.poll()] == [OK] * 2
+        local.close()
+        present.close()
     assert lab.state()["broken"] == []
 
 

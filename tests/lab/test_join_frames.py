@@ -32,7 +32,7 @@ FRAMES = st.lists(st.tuples(st.integers(0, 2**32 - 1), st.binary(max_size=50)), 
 
 def sealed(frames: list[bytes]) -> bytes:
     sealer = FrameSigner(KEY)
-    return b"".join(one + sealer.seal(one) for one in frames)
+    return b"".join(frame + sealer.seal(frame) for frame in frames)
 
 
 # -- frames -----------------------------------------------------------------------------------------------------------
@@ -42,8 +42,8 @@ def sealed(frames: list[bytes]) -> bytes:
 def test_frames_come_out_as_they_went_in_however_the_bytes_are_cut(given_frames, cuts):
     data = sealed([pack(Kind.DATA, channel, body) for channel, body in given_frames])
     reader, edges = Reader(KEY), sorted({0, *(min(cut, len(data)) for cut in cuts), len(data)})
-    found = [frame for at, end in itertools.pairwise(edges) for frame in reader.read(data[at:end])]
-    assert found == [Frame(Kind.DATA, channel, body) for channel, body in given_frames]
+    result = [frame for at, end in itertools.pairwise(edges) for frame in reader.read(data[at:end])]
+    assert result == [Frame(Kind.DATA, channel, body) for channel, body in given_frames]
 
 
 @given(FRAMES.filter(bool), st.data())
@@ -52,14 +52,14 @@ def test_a_bit_that_changed_on_the_way_is_noticed(given_frames, data):
     wrong = bytearray(sealed(frames))
     bit = data.draw(st.integers(0, 8 * len(wrong) - 1))
     wrong[bit // 8] ^= 1 << bit % 8
-    reader, found = Reader(KEY), []
+    reader, result = Reader(KEY), []
     try:
         for at in range(len(wrong)):
-            found += reader.read(bytes(wrong[at : at + 1]))
+            result += reader.read(bytes(wrong[at : at + 1]))
     except Forged:
         pass
-    assert len(found) < len(frames)
-    assert [pack(*frame) for frame in found] == frames[: len(found)]
+    assert len(result) < len(frames)
+    assert [pack(*frame) for frame in result] == frames[: len(result)]
 
 
 def test_a_frame_is_not_taken_twice():
@@ -99,20 +99,20 @@ class Pair:
     def _accept(self, door: int) -> socket.socket | None:
         if door:
             return None
-        here, there = self._stream()
-        self.accepted.append(there)
-        return here
+        local, present = self._stream()
+        self.accepted.append(present)
+        return local
 
     def _stream(self) -> tuple[socket.socket, socket.socket]:
-        made = socket.socketpair()
-        for end in made:
+        result = socket.socketpair()
+        for end in result:
             end.setblocking(False)
-        self._sockets.extend(made)
-        return made
+        self._sockets.extend(result)
+        return result
 
     def open(self, door: int = 0) -> socket.socket:
-        program, here = self._stream()
-        self.near.open(door, here)
+        program, local = self._stream()
+        self.near.open(door, local)
         return program
 
     def connect(self) -> None:
@@ -133,27 +133,27 @@ class Pair:
     def close(self) -> None:
         for session in (self.near, self.far):
             session.end()
-        for one in self._sockets:
-            one.close()
+        for item in self._sockets:
+            item.close()
         for watch in self.watches:
             watch.close()
 
 
 @pytest.fixture
 def sessions() -> Iterator[Pair]:
-    made = Pair()
-    yield made
-    made.close()
+    result = Pair()
+    yield result
+    result.close()
 
 
 def drain(end: socket.socket) -> bytes:
-    found = b""
+    result = b""
     try:
         while more := end.recv(1 << 16):
-            found += more
+            result += more
     except BlockingIOError:
         pass
-    return found
+    return result
 
 
 STEPS = st.lists(st.one_of(st.tuples(st.integers(0, 1), st.binary(min_size=1, max_size=2000)), st.just("cut")))
@@ -171,15 +171,15 @@ def test_streams_lose_nothing_however_often_the_connection_is_cut(steps, rounds)
                 both.cut()
                 both.connect()
             else:
-                which, data = step
-                programs[which].sendall(data)
-                both.accepted[which].sendall(data[::-1])
-                sent[which] += data
-                back[which] += data[::-1]
+                choice, data = step
+                programs[choice].sendall(data)
+                both.accepted[choice].sendall(data[::-1])
+                sent[choice] += data
+                back[choice] += data[::-1]
             both.move(rounds)
         both.move(20)
-        assert [drain(one) for one in both.accepted] == sent
-        assert [drain(one) for one in programs] == back
+        assert [drain(item) for item in both.accepted] == sent
+        assert [drain(item) for item in programs] == back
         assert both.cuts == []
         for program in programs:
             program.close()
@@ -197,10 +197,10 @@ def test_who_does_not_read_holds_up_itself_alone(sessions):
         with contextlib.suppress(BlockingIOError):
             sent += idle.send(bytes(1 << 16))
         sessions.move(2)
-    kept = sum(map(len, sessions.near._kept))
+    remaining = sum(map(len, sessions.near._kept))
     waiting = sum(len(channel.unsent) for channel in sessions.far.channels.values())
     assert sent < 8 * WINDOW_BYTES
-    assert kept + waiting < 2 * WINDOW_BYTES
+    assert remaining + waiting < 2 * WINDOW_BYTES
     busy.sendall(b"hello")
     sessions.move()
     assert drain(sessions.accepted[1]) == b"hello"
@@ -246,9 +246,9 @@ def test_whatever_a_machine_signs_ends_its_own_session_at_most(frames):
     )
 )
 def test_malformed_join_request_is_refused(value):
-    for said in (value, {"host": value}, {"host": "h3", "received": value}, {"host": "h3", "x": value}):
+    for output in (value, {"host": value}, {"host": "h3", "received": value}, {"host": "h3", "x": value}):
         talk = ServerHandshake(TOKEN)
-        line = json.dumps(said).encode() + b"\n"
+        line = json.dumps(output).encode() + b"\n"
         try:
             request = talk.hear(line + proof(TOKEN, b"host", talk.hello + line))
         except ValueError:
@@ -262,24 +262,24 @@ def test_proof_is_valid_for_one_handshake_only():
     """Who heard one cannot say it again."""
     heard, again = ServerHandshake(TOKEN), ServerHandshake(TOKEN)
     line = json.dumps({"host": "h3"}).encode() + b"\n"
-    said = line + proof(TOKEN, b"host", heard.hello + line)
-    assert heard.hear(said) == JoinRequest(host="h3")
+    output = line + proof(TOKEN, b"host", heard.hello + line)
+    assert heard.hear(output) == JoinRequest(host="h3")
     with pytest.raises(ConfigError, match="the token is wrong"):
-        again.hear(said)
+        again.hear(output)
 
 
 def play(lines: bytes, answer: Callable[[bytes], bytes]) -> socket.socket:
     """Somebody who says this, and to what is said then that."""
-    here, there = socket.socketpair()
-    here.settimeout(PATIENCE_S)
+    local, present = socket.socketpair()
+    local.settimeout(PATIENCE_S)
 
     def speak() -> None:
-        with there:
-            there.sendall(lines)
-            there.sendall(answer(there.recv(4096)))
+        with present:
+            present.sendall(lines)
+            present.sendall(answer(present.recv(4096)))
 
     threading.Thread(target=speak, daemon=True).start()
-    return here
+    return local
 
 
 def test_replayed_answers_of_a_lab_are_refused():
@@ -312,10 +312,10 @@ def test_no_stranger_disturbs_a_lab(lab, noise):
         stranger.sendall(noise)
         stranger.shutdown(socket.SHUT_WR)
         try:
-            said = stranger.recv(4096)
+            output = stranger.recv(4096)
         except ConnectionResetError:
-            said = b""
-    assert not said or json.loads(said)["error"]
+            output = b""
+    assert not output or json.loads(output)["error"]
     assert lab.state()["join"]["hosts"] == []
     assert "the server failed on an event" not in " ".join(lab.state()["errors"])
 
@@ -328,14 +328,14 @@ def test_silent_connections_keep_no_host_out_and_are_not_kept_without_limit(lab)
             stack.enter_context(socket.create_connection((host, int(port)), PATIENCE_S))
             for _ in range(_MOST_PENDING + 36)
         ]
-        for one in silent:
-            assert one.recv(4096).startswith(b"weft join ")
+        for item in silent:
+            assert item.recv(4096).startswith(b"weft join ")
         assert len(lab.join_server._pending) == _MOST_PENDING
-        assert all(one.recv(1) == b"" for one in silent[:36])
+        assert all(item.recv(1) == b"" for item in silent[:36])
         stack.enter_context(
             joined(Invitation(address=lab.join_server.address, token=TOKEN, request=JoinRequest(host="h3")))
         )
-        assert [one["host"] for one in lab.state()["join"]["hosts"]] == ["h3"]
+        assert [item["host"] for item in lab.state()["join"]["hosts"]] == ["h3"]
     wait_until(lambda: lab.state()["join"]["hosts"] == [])
 
 
@@ -353,5 +353,5 @@ def test_of_silent_connections_those_of_the_machine_with_most_go_first(lab):
             lab.join_server._pending = before
 
     assert lab.server.call(choose) == "10.0.0.2:7"
-    for one in waiting:
-        one.connection.close()
+    for item in waiting:
+        item.connection.close()

@@ -144,10 +144,10 @@ def test_the_same_seed_counts_the_same():
             star.advance(60)
             return star.fabric.counters - before
 
-    one, other = count("load-one"), count("load-other")
+    item, other = count("load-one"), count("load-other")
     errors = [Counter.SYMBOL_ERROR, Counter.PORT_RCV_ERRORS, Counter.PORT_XMIT_WAIT]
-    assert one[:, Counter.SYMBOL_ERROR].any()
-    assert (one[:, errors] == other[:, errors]).all()
+    assert item[:, Counter.SYMBOL_ERROR].any()
+    assert (item[:, errors] == other[:, errors]).all()
 
 
 def test_a_torus_that_needs_lanes_carries_what_its_tables_let_through():
@@ -160,8 +160,8 @@ def test_a_torus_that_needs_lanes_carries_what_its_tables_let_through():
 def test_jobs_do_not_cross_partitions(tmp_path):
     fabric, conf = weft.load(TREE), tmp_path / "partitions.conf"
     guids = [int(fabric.ports.guid[fabric[f"h{number}/1"].slot]) for number in range(2, 12)]
-    tenants = [", ".join(f"0x{guid:016x}=full" for guid in guids[5 * one : 5 * one + 5]) for one in range(2)]
-    lines = ["Default=0x7fff : ALL, SELF=full ;", *(f"t{n}=0x{n + 1:x} : {who} ;" for n, who in enumerate(tenants))]
+    tenants = [", ".join(f"0x{guid:016x}=full" for guid in guids[5 * item : 5 * item + 5]) for item in range(2)]
+    lines = ["Default=0x7fff : ALL, SELF=full ;", *(f"t{n}=0x{n + 1:x} : {owner} ;" for n, owner in enumerate(tenants))]
     conf.write_text("\n".join(lines) + "\n")
     with Lab(fabric, "load-tenants") as divided, managed(divided, partition_config_file=conf):
         within, across = divided.load("in=ring:h[2-6]@50%", "across=ring:h[5-8]@50%", speed=0)["jobs"]

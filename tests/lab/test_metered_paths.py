@@ -59,15 +59,15 @@ def fill(meter, sizes, mtu_bytes: int = 1024) -> None:
 @pytest.mark.parametrize("is_global", [False, True])
 def test_messages_by_lane_and_by_packets_count_the_same_at_every_port(lab, ends, is_global):
     h1, h8 = ends
-    one, other = pair(e.IBV_QPT_RC, h1, h8, is_global=is_global)
+    item, other = pair(e.IBV_QPT_RC, h1, h8, is_global=is_global)
     sizes, before = (0, 1, 1024, 3001), counted(lab)
     for size in sizes:
         h8.post_receive(other, size)
-        h1.send(one, bytes(size))
+        h1.send(item, bytes(size))
         assert len(h1.poll() + h8.poll()) == 2
     by_packets = counted(lab) - before
     before = counted(lab)
-    fill(passage(h1, one).meter, sizes)
+    fill(passage(h1, item).meter, sizes)
     by_lane = counted(lab) - before
     assert by_packets.any(axis=1).sum() >= 8, "four links each way, some of them the same, with two ports"
     assert (by_lane == by_packets).all()
@@ -75,8 +75,8 @@ def test_messages_by_lane_and_by_packets_count_the_same_at_every_port(lab, ends,
 
 def test_who_reads_counters_by_mad_sees_what_meters_counted(lab, ends):
     h1, h8 = ends
-    one, _ = pair(e.IBV_QPT_RC, h1, h8)
-    meter = passage(h1, one).meter
+    item, _ = pair(e.IBV_QPT_RC, h1, h8)
+    meter = passage(h1, item).meter
     carrier, lid = IbsimCarrier("h3", lab.sockname), lab.subnet.lid(lab.fabric["h8/1"].slot)
 
     def received() -> int:
@@ -91,8 +91,8 @@ def test_who_reads_counters_by_mad_sees_what_meters_counted(lab, ends):
 @pytest.mark.parametrize("change", ["break", "degrade", "fix", "set"])
 def test_lanes_are_closed_by_whatever_may_change_a_way(lab, ends, change):
     h1, h8 = ends
-    one, _ = pair(e.IBV_QPT_RC, h1, h8)
-    meter = wait_until(lambda: passage(h1, one)).meter
+    item, _ = pair(e.IBV_QPT_RC, h1, h8)
+    meter = wait_until(lambda: passage(h1, item)).meter
     assert meter.is_open == 1
     if change == "set":
         lab.server.call(lambda: lab.subnet.send(lab.fabric["h1/1"].slot, set_of_port_info()))
@@ -110,27 +110,27 @@ def set_of_port_info() -> bytes:
 
 def test_a_bad_cable_on_the_way_means_packets_and_a_good_one_a_lane_again(lab, ends):
     h1, h8 = ends
-    one, _ = pair(e.IBV_QPT_RC, h1, h8)
-    first = passage(h1, one)
+    item, _ = pair(e.IBV_QPT_RC, h1, h8)
+    first = passage(h1, item)
     lab.degrade("h8/1", 1e-9)
-    assert passage(h1, one) is None
+    assert passage(h1, item) is None
     lab.fix("h8/1")
-    wait_until(lambda: passage(h1, one))
+    wait_until(lambda: passage(h1, item))
     assert first.meter.is_open == 1, "who still looks at the old one may use it: it is of the same way"
 
 
 def test_a_host_that_talks_to_itself_has_a_lane_that_no_port_counts(lab, ends):
     h1, _ = ends
-    one, _ = pair(e.IBV_QPT_RC, h1, h1)
+    item, _ = pair(e.IBV_QPT_RC, h1, h1)
     before = counted(lab)
-    fill(passage(h1, one).meter, [100])
+    fill(passage(h1, item).meter, [100])
     assert (counted(lab) == before).all()
 
 
 def test_a_meter_that_says_nonsense_breaks_nothing(lab, ends):
     h1, h8 = ends
-    one, _ = pair(e.IBV_QPT_RC, h1, h8)
-    meter, before = passage(h1, one).meter, counted(lab)
+    item, _ = pair(e.IBV_QPT_RC, h1, h8)
+    meter, before = passage(h1, item).meter, counted(lab)
     meter.requests = meter.request_bytes = meter.responses = meter.response_bytes = -(1 << 62)
     assert (counted(lab) == before).all()
     line = h1.ctx.adapter.carrier.line
@@ -143,13 +143,13 @@ def test_a_meter_that_says_nonsense_breaks_nothing(lab, ends):
 def test_late_counts_of_a_refused_path_reach_the_ports(lab, ends):
     """A request in progress is counted after its path was closed, and after the lab refused to open it again."""
     h1, h8 = ends
-    one, _ = pair(e.IBV_QPT_RC, h1, h8)
-    meter, before, slot = passage(h1, one).meter, counted(lab), lab.fabric["h1/1"].slot
+    item, _ = pair(e.IBV_QPT_RC, h1, h8)
+    meter, before, slot = passage(h1, item).meter, counted(lab), lab.fabric["h1/1"].slot
     lab.degrade("h8/1", 1e-9)
-    assert passage(h1, one) is None
+    assert passage(h1, item) is None
     fill(meter, [100] * 3)
     lab.fix("h8/1")
-    wait_until(lambda: passage(h1, one))
+    wait_until(lambda: passage(h1, item))
     fill(meter, [100] * 4)
     assert (counted(lab) - before)[slot, TRAFFIC.index(Counter.PORT_XMIT_PKTS)] == 7
 
@@ -157,8 +157,8 @@ def test_late_counts_of_a_refused_path_reach_the_ports(lab, ends):
 def test_a_meter_is_closed_while_the_lab_refuses_its_path(lab, ends):
     """A question whose answer came too late is asked again, and the first may have opened the meter."""
     h1, h8 = ends
-    one, _ = pair(e.IBV_QPT_RC, h1, h8)
-    meter, line = passage(h1, one).meter, h1.ctx.adapter.carrier.line
+    item, _ = pair(e.IBV_QPT_RC, h1, h8)
+    meter, line = passage(h1, item).meter, h1.ctx.adapter.carrier.line
     path = {"lid": 0xBFFF, "sl": 0, "path_bits": 0, "p_key": 0xFFFF, "mtu_bytes": 1024, "gids": False}
     assert line.ask("metered_path", meter=0, **path)["guid"] == 0
     assert meter.is_open == 0
@@ -182,21 +182,21 @@ def test_a_timed_lab_says_how_long_the_links_take(monkeypatch):
 
 def test_messages_go_by_lane_by_themselves_and_ports_count_them(lab, ends):
     h1, h8 = ends
-    one, other = pair(e.IBV_QPT_RC, h1, h8, retry_cnt=1)
+    item, other = pair(e.IBV_QPT_RC, h1, h8, retry_cnt=1)
     before = counted(lab)
     for turn in range(40):
         h8.post_receive(other, 100)
-        h1.send(one, bytes((turn,)) * 100)
+        h1.send(item, bytes((turn,)) * 100)
         assert [done.status for done in h1.poll() + h8.poll()] == [e.IBV_WC_SUCCESS] * 2
         assert h8.mr.read(100, 1 << 15) == bytes((turn,)) * 100
-    assert one.core.shm_path is not None
+    assert item.core.shm_path is not None
     slot, meters = lab.fabric["h1/1"].slot, [(path.counted, path.forth) for path in lab.metered_paths._paths.values()]
     new = dict(zip(TRAFFIC, (counted(lab) - before)[slot].tolist(), strict=True))
-    assert new[Counter.PORT_XMIT_PKTS] == new[Counter.PORT_RCV_PKTS] == 40, (meters, passage(h1, one).meter.requests)
+    assert new[Counter.PORT_XMIT_PKTS] == new[Counter.PORT_RCV_PKTS] == 40, (meters, passage(h1, item).meter.requests)
     assert new[Counter.PORT_XMIT_DATA_WORDS] == 40 * (8 + BTH + 100 + ICRC) // 4
     lab.break_cable("h8/1")
     h8.post_receive(other, 100)
-    h1.send(one, b"lost")
+    h1.send(item, b"lost")
     assert [done.status for done in h1.poll()] == [e.IBV_WC_RETRY_EXC_ERR]
 
 
@@ -204,11 +204,11 @@ def test_who_sleeps_on_a_channel_is_woken_by_what_comes_by_lane(lab, ends):
     h1, h8 = ends
     channel = CompChannel(h8.ctx)
     h8.cq = CQ(h8.ctx, 16, channel=channel)
-    one, other = pair(e.IBV_QPT_RC, h1, h8)
-    assert one.core.find_shm_path(at_once=True) is not None
+    item, other = pair(e.IBV_QPT_RC, h1, h8)
+    assert item.core.find_shm_path(at_once=True) is not None
     h8.post_receive(other, 100)
     h8.cq.req_notify()
-    threading.Timer(0.2, lambda: h1.send(one, b"wake up")).start()
+    threading.Timer(0.2, lambda: h1.send(item, b"wake up")).start()
     channel.get_cq_event(h8.cq)
     h8.cq.ack_events(1)
     assert len(h8.poll()) == 1

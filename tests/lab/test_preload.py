@@ -15,10 +15,10 @@ needs_compiler = pytest.mark.skipif(shutil.which("cc") is None, reason="no C com
 
 @needs_compiler
 def test_it_is_compiled_once(tmp_path, monkeypatch):
-    made = preload.library(tmp_path)
-    assert [made] == list(tmp_path.iterdir())
+    result = preload.library(tmp_path)
+    assert [result] == list(tmp_path.iterdir())
     monkeypatch.setenv("CC", "no-such-compiler")
-    assert preload.library(tmp_path) == made
+    assert preload.library(tmp_path) == result
 
 
 def test_without_a_compiler_there_is_none(tmp_path, monkeypatch):
@@ -42,8 +42,8 @@ def test_it_compiles_without_a_warning(tmp_path):
 
 def test_a_preload_that_was_there_stays_behind_ours(tmp_path, monkeypatch):
     monkeypatch.setenv("LD_PRELOAD", "/lib/other.so")
-    found = preload.environment(tmp_path / "a.so", tmp_path / "lab", "h1")
-    assert found == {
+    result = preload.environment(tmp_path / "a.so", tmp_path / "lab", "h1")
+    assert result == {
         "LD_PRELOAD": f"{tmp_path}/a.so:/lib/other.so",
         "WEFT_SOCKET": f"{tmp_path}/lab",
         "WEFT_HOST": "h1",

@@ -43,9 +43,9 @@ def test_one_that_cannot_begin_is_not_waited_for_and_its_log_says_why(tmp_path):
     entry = daemon.start(weft.load("star:hosts=2"), f"none{time.monotonic_ns() % 10**12}", follow=True)
     try:
         sockname = control.ask(entry, "state")["sockname"]
-        with pytest.raises(SubnetError, match="has not brought it up") as told:
+        with pytest.raises(SubnetError, match="has not brought it up") as messages:
             subnet_manager.launch(entry, sockname, "h9", Options(), log=tmp_path / "sm.log").wait()
-        assert str(tmp_path / "sm.log") in str(told.value)
+        assert str(tmp_path / "sm.log") in str(messages.value)
         assert "h9" in (tmp_path / "sm.log").read_text()
     finally:
         control.end(entry)

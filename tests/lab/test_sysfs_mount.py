@@ -45,8 +45,8 @@ def shell(lab, text: str) -> str:
 
 
 def test_a_program_sees_the_adapters_of_its_host(lab):
-    found = shell(lab, "cd /sys/class/net/ib0 && cat address device/vendor device/infiniband/mlx5_0/ports/1/state")
-    assert found.splitlines() == [ADDRESS, "0x15b3", "2: INIT"]
+    result = shell(lab, "cd /sys/class/net/ib0 && cat address device/vendor device/infiniband/mlx5_0/ports/1/state")
+    assert result.splitlines() == [ADDRESS, "0x15b3", "2: INIT"]
 
 
 def test_a_program_sees_what_ports_have_counted(lab):
@@ -60,9 +60,9 @@ def test_a_program_sees_what_ports_have_counted(lab):
 
 def test_what_the_machine_has_is_there_as_well(lab):
     machine = Path("/sys")
-    kept = [path for path in ("class/net/lo", "devices/system/cpu/online", "kernel") if (machine / path).exists()]
-    shell(lab, "\n".join(f"test -e /sys/{path} || exit 1" for path in kept))
-    assert len(kept) == 3
+    remaining = [path for path in ("class/net/lo", "devices/system/cpu/online", "kernel") if (machine / path).exists()]
+    shell(lab, "\n".join(f"test -e /sys/{path} || exit 1" for path in remaining))
+    assert len(remaining) == 3
 
 
 def test_nobody_else_sees_them(lab):
@@ -107,15 +107,15 @@ def test_who_may_not_is_told_what_it_takes(monkeypatch, capsys):
         raise PermissionError(1, "Operation not permitted")
 
     monkeypatch.setattr(sysfs_mount, "_call", refuse)
-    given = os.memfd_create("tree")
-    os.write(given, b"{}")
-    os.lseek(given, 0, os.SEEK_SET)
+    arguments = os.memfd_create("tree")
+    os.write(arguments, b"{}")
+    os.lseek(arguments, 0, os.SEEK_SET)
     with pytest.raises(SystemExit, match="2"):
-        sysfs_mount.main([str(given), "/bin/true"])
-    said = capsys.readouterr().err
-    assert "--sysfs needs mounts of its own" in said
-    assert "Operation not permitted" in said
-    assert "CAP_SYS_ADMIN" in said
+        sysfs_mount.main([str(arguments), "/bin/true"])
+    output = capsys.readouterr().err
+    assert "--sysfs needs mounts of its own" in output
+    assert "Operation not permitted" in output
+    assert "CAP_SYS_ADMIN" in output
 
 
 def test_what_cannot_be_run_is_named(lab, tmp_path):
@@ -128,7 +128,7 @@ def test_what_cannot_be_run_is_named(lab, tmp_path):
 
 def test_a_commissioning_script_finds_ports_and_client_ids_without_lspci(lab):
     script = ROOT / "examples/maas-infiniband.sh"
-    (port,) = [one for one in json.loads(shell(lab, f"'{script}'")) if one["pci"].startswith("1000:")]
+    (port,) = [load for load in json.loads(shell(lab, f"'{script}'")) if load["pci"].startswith("1000:")]
     assert port["guid"] == f"0x{GUID.replace(':', '')}"
     assert port["client_id"] == f"ff:00:00:00:00:00:02:00:00:02:c9:00:{GUID}"
     assert (port["interface"], port["adapter"], port["port"], port["link"]) == ("ib0", "mlx5_0", 1, "down")

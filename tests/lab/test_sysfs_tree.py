@@ -32,7 +32,7 @@ def star():
 def read(tree, path: str) -> str:
     """What is at a path of /sys, through the links on its way."""
     for _ in range(9):
-        link = next((one for one in tree.links if path.startswith(f"{one}/")), None)
+        link = next((item for item in tree.links if path.startswith(f"{item}/")), None)
         if link is None:
             return tree.files[path].removesuffix("\n")
         path = os.path.normpath(f"{os.path.dirname(link)}/{tree.links[link]}/{path.removeprefix(f'{link}/')}")
@@ -66,7 +66,7 @@ def test_each_link_leads_to_what_is_there(star):
     tree = tree_of(star, "h1")
     for link, to in tree.links.items():
         path = os.path.normpath(f"{os.path.dirname(link)}/{to}")
-        assert any(one.startswith(f"{path}/") for one in [*tree.files, *tree.links]), f"{link} -> {to}"
+        assert any(item.startswith(f"{path}/") for item in [*tree.files, *tree.links]), f"{link} -> {to}"
 
 
 def test_a_port_says_what_port_info_says(star):
@@ -106,7 +106,7 @@ def test_two_ports_of_one_card_are_told_apart_by_dev_port(tmp_path):
     assert [read(tree, f"class/net/ib{n}/dev_port") for n in (0, 1)] == ["0", "1"]
     assert [read(tree, f"class/net/ib{n}/dev_id") for n in (0, 1)] == ["0x0", "0x1"]
     assert [read(tree, f"class/net/ib{n}/address")[-5:] for n in (0, 1)] == ["00:11", "00:12"]
-    assert sum(one.startswith("bus/pci/devices/") for one in tree.links) == 1
+    assert sum(link.startswith("bus/pci/devices/") for link in tree.links) == 1
 
 
 def test_a_switch_has_no_card(star):

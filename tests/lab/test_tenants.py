@@ -55,7 +55,7 @@ def tenants(spec: str, enforce: str, folder: Path) -> Iterator[Lab]:
         guid = {name: f"{int(lab.fabric.ports.guid[lab.fabric[f'{name}/1'].slot]):#x}" for name in (*RED, *BLUE)}
         lines = ["Default=0x7fff : ALL=limited, SELF=full ;"]
         for name, key, members in (("red", 1, RED), ("blue", 2, BLUE)):
-            lines.append(f"{name}={key:#x} : {', '.join(f'{guid[one]}=full' for one in members)} ;")
+            lines.append(f"{name}={key:#x} : {', '.join(f'{guid[member]}=full' for member in members)} ;")
         (folder / "partitions.conf").write_text("\n".join(lines))
         with managed(lab, partition_config_file=folder / "partitions.conf", part_enforce=enforce):
             yield lab
@@ -73,18 +73,18 @@ def lab(enforce, tmp_path):
 
 def test_a_tenant_reaches_its_own_and_nobody_else(lab, enforce, monkeypatch):
     red, red_too, blue = (Host(lab, name, monkeypatch) for name in ("h2", "h6", "h8"))
-    one, other = pair(e.IBV_QPT_RC, red, red_too, pkey_index=index_of(red, 1))
+    item, other = pair(e.IBV_QPT_RC, red, red_too, pkey_index=index_of(red, 1))
     red_too.post_receive(other, 10)
-    red.send(one, b"hello")
+    red.send(item, b"hello")
     assert [done.status for done in red.poll() + red_too.poll()] == [e.IBV_WC_SUCCESS] * 2
-    assert one.core.shm_peer() is not None
-    one, other = red.qp(e.IBV_QPT_RC), blue.qp(e.IBV_QPT_RC)
-    red.connect(one, blue, other, pkey_index=index_of(red, 1), timeout=8, retry_cnt=1)
-    blue.connect(other, red, one, pkey_index=index_of(blue, 2))
-    assert one.core.shm_peer() is None
+    assert item.core.shm_peer() is not None
+    item, other = red.qp(e.IBV_QPT_RC), blue.qp(e.IBV_QPT_RC)
+    red.connect(item, blue, other, pkey_index=index_of(red, 1), timeout=8, retry_cnt=1)
+    blue.connect(other, red, item, pkey_index=index_of(blue, 2))
+    assert item.core.shm_peer() is None
     blue.post_receive(other, 10)
     before = lab.fabric.counters.sum(axis=0)
-    red.send(one, b"hello")
+    red.send(item, b"hello")
     assert [done.status for done in red.poll()] == [e.IBV_WC_RETRY_EXC_ERR]
     assert blue.poll(seconds=0.01) == []
     if enforce == "both":  # sent twice, stopped by the last switch
@@ -156,9 +156,9 @@ def test_20_000_attempts_across_tenants_deliver_nothing(enforce, tmp_path, monke
     handles = {(a, b): AH(hosts[a].pd, attr=hosts[b].address()) for a in hosts for b in hosts}
     dice, sent, before = random.Random(1), 0, lab.fabric.counters.sum(axis=0)
     for _ in range(ATTEMPTS // BATCH):
-        own, others = (RED, BLUE) if dice.random() < 0.5 else (BLUE, RED)
+        own, rest = (RED, BLUE) if dice.random() < 0.5 else (BLUE, RED)
         name = dice.choice(own)
-        targets = [(handles[name, far], dice.choice(ends[far]).qp_num) for far in dice.choices(others, k=BATCH)]
+        targets = [(handles[name, far], dice.choice(ends[far]).qp_num) for far in dice.choices(rest, k=BATCH)]
         dice.choice(ends[name]).post_send(chain(hosts[name], targets))
         for host in hosts.values():
             done = host.cq.poll(2 * BATCH)[1]
@@ -215,10 +215,10 @@ def test_programs_that_choose_no_key_use_their_tenants(tmp_path, monkeypatch):
         apply(ManagerDriver(ManagerSocket(socket_of(state))), parse_intent(INTENT))
         red = Host(lab, "h2", monkeypatch)
         assert [red.ctx.query_pkey(1, index) for index in range(2)] == [0x8001, 0x7FFF]
-        status, said = pingpong(lab, "h3", "h2", tmp_path / "within")
-        assert (status, "20 iters in" in said) == (0, True), said
-        status, said = pingpong(lab, "h4", "h2", tmp_path / "across")
-        assert (status != 0, "retry exceeded" in said) == (True, True), said
+        status, output = pingpong(lab, "h3", "h2", tmp_path / "within")
+        assert (status, "20 iters in" in output) == (0, True), output
+        status, output = pingpong(lab, "h4", "h2", tmp_path / "across")
+        assert (status != 0, "retry exceeded" in output) == (True, True), output
         group, own = group_of(0xFFFF << 32 | 0xE0010203, 0x8001), int.from_bytes(red.ctx.query_gid(1, 0).raw, "big")
         assert red.ctx.adapter.carrier.join(group, own) == group  # asked for by Default's key, not by index 0
         with closing(IbsimCarrier("h3", lab.sockname)) as door:  # ibsim's protocol names no P_Key at all

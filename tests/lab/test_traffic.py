@@ -75,8 +75,8 @@ def test_a_torus_whose_paths_need_service_levels_does_not_deadlock():
 def test_nothing_crosses_tenants(tmp_path):
     fabric, conf = weft.load("fat-tree:hosts=16,radix=8"), tmp_path / "partitions.conf"
     guids = [int(fabric.ports.guid[fabric[f"h{number}/1"].slot]) for number in range(2, 17)]
-    tenants = [", ".join(f"0x{guid:016x}=full" for guid in guids[5 * one : 5 * one + 5]) for one in range(3)]
-    lines = ["Default=0x7fff : ALL, SELF=full ;", *(f"t{n}=0x{n + 1:x} : {who} ;" for n, who in enumerate(tenants))]
+    tenants = [", ".join(f"0x{guid:016x}=full" for guid in guids[5 * item : 5 * item + 5]) for item in range(3)]
+    lines = ["Default=0x7fff : ALL, SELF=full ;", *(f"t{n}=0x{n + 1:x} : {owner} ;" for n, owner in enumerate(tenants))]
     conf.write_text("\n".join(lines) + "\n")
     with Lab(fabric) as divided, managed(divided, partition_config_file=conf):
         report = divided.traffic("all-to-all", 10_000)
@@ -128,9 +128,9 @@ def test_commands_are_answered_while_the_kernel_runs(lab, monkeypatch):
 
 
 def test_progress_is_told_and_who_asked_can_end_it(lab):
-    told: list[tuple[int, int]] = []
-    lab.traffic("all-to-all", 10_000, progress=lambda *how_far: told.append(how_far))
-    assert told[-1] == (240, 240)
+    messages: list[tuple[int, int]] = []
+    lab.traffic("all-to-all", 10_000, progress=lambda *how_far: messages.append(how_far))
+    assert messages[-1] == (240, 240)
     before = sent_bytes(lab)
     with pytest.raises(KeyboardInterrupt):
         lab.traffic(size_bytes=ENDLESS_BYTES // 1000, progress=end)
@@ -209,8 +209,8 @@ def test_a_lab_that_is_at_it_is_waited_for(monkeypatch):
             waiting.run()
 
     lab = threading.Thread(target=serve)
-    with ThreadPoolExecutor(1) as others:
-        answer = others.submit(_until_begun, waiting, work, begun)
+    with ThreadPoolExecutor(1) as rest:
+        answer = rest.submit(_until_begun, waiting, work, begun)
         lab.start()
         assert begun.wait(PATIENCE_S)
         try:

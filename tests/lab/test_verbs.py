@@ -23,9 +23,9 @@ from weft.verbs.pyverbs.wr import SGE, SendWR
 def way_between(lab, start: str, end: str) -> tuple[int, ...]:
     """Slots by which packets leave."""
     slot, lid = lab.fabric[f"{start}/1"].slot, lab.subnet.lid(lab.fabric[f"{end}/1"].slot)
-    found = clean_path(lab.subnet.devices, slot, lid, sl=0, p_key=0xFFFF, mtu_bytes=1024)
-    assert found is not None
-    return found.out
+    result = clean_path(lab.subnet.devices, slot, lid, sl=0, p_key=0xFFFF, mtu_bytes=1024)
+    assert result is not None
+    return result.out
 
 
 def events(host: Host) -> list[int]:
@@ -49,8 +49,8 @@ def hosts(lab, monkeypatch):
         return opened[-len(names) :]
 
     yield make
-    for one in opened:
-        one.close()
+    for item in opened:
+        item.close()
     lab.fix()
     wait_until(lambda: all_active(lab))
 
@@ -70,23 +70,23 @@ def test_queries_say_what_the_subnet_manager_has_set(lab, hosts):
 @pytest.mark.parametrize("kind", [e.IBV_QPT_RC, e.IBV_QPT_UC])
 def test_messages_of_many_packets_arrive_whole(hosts, kind, is_global):
     h1, h8 = hosts("h1", "h8")
-    one, other = pair(kind, h1, h8, is_global=is_global)
+    item, other = pair(kind, h1, h8, is_global=is_global)
     data = bytes(n % 251 for n in range(5000))
     h8.post_receive(other, 6000)
-    h1.send(one, data)
+    h1.send(item, data)
     assert [done.status for done in h1.poll() + h8.poll()] == [e.IBV_WC_SUCCESS] * 2
     assert h8.mr.read(5000, 1 << 15) == data
 
 
 def test_a_datagram_tells_where_it_came_from(lab, hosts):
     h2, h7 = hosts("h2", "h7")
-    one, other = pair(e.IBV_QPT_UD, h2, h7)
+    item, other = pair(e.IBV_QPT_UD, h2, h7)
     h7.post_receive(other, 100 + GRH)
-    h2.send(one, b"x" * 100, AH(h2.pd, attr=h7.address()), other.qp_num)
+    h2.send(item, b"x" * 100, AH(h2.pd, attr=h7.address()), other.qp_num)
     (done,) = h7.poll()
-    assert (done.slid, done.src_qp, done.byte_len) == (lab.subnet.lid(lab.fabric["h2/1"].slot), one.qp_num, 140)
+    assert (done.slid, done.src_qp, done.byte_len) == (lab.subnet.lid(lab.fabric["h2/1"].slot), item.qp_num, 140)
     assert not done.wc_flags & e.IBV_WC_GRH
-    h2.post_receive(one, 100 + GRH)
+    h2.post_receive(item, 100 + GRH)
     h7.send(other, b"y" * 10, AH(h7.pd, wc=done, grh=h7.mr.buf + (1 << 15), port_num=1), done.src_qp)
     assert len(h2.poll(2)) == 2, "the answer finds its way back"
 
@@ -102,12 +102,12 @@ def test_a_datagram_with_a_wrong_q_key_is_counted_by_the_port(hosts):
 
 def test_every_port_on_the_way_counts_the_same(lab, hosts):
     h1, h8 = hosts("h1", "h8")
-    one, other = pair(e.IBV_QPT_UC, h1, h8)
+    item, other = pair(e.IBV_QPT_UC, h1, h8)
     way = way_between(lab, "h1", "h8")
     before = lab.fabric.counters.copy()
     for _ in range(5):
         h8.post_receive(other, 3000)
-        h1.send(one, bytes(3000))
+        h1.send(item, bytes(3000))
         h8.poll()
         h1.poll()
     new = lab.fabric.counters - before
@@ -157,21 +157,21 @@ def test_the_port_tells_what_happens_to_it(lab, hosts):
 
 def test_without_its_cable_a_host_is_not_reached(lab, hosts):
     h1, h6 = hosts("h1", "h6")
-    one, other = pair(e.IBV_QPT_RC, h1, h6, timeout=8, retry_cnt=2)
+    item, other = pair(e.IBV_QPT_RC, h1, h6, timeout=8, retry_cnt=2)
     h6.post_receive(other, 100)
     lab.break_cable("h6/1")
-    h1.send(one, b"lost")
+    h1.send(item, b"lost")
     assert [done.status for done in h1.poll()] == [e.IBV_WC_RETRY_EXC_ERR]
     assert h6.poll(seconds=0.05) == []
 
 
 def test_what_is_lost_where_a_cable_breaks_is_sent_again_by_another_way(lab, hosts):
     h1, h8 = hosts("h1", "h8")
-    one, other = pair(e.IBV_QPT_RC, h1, h8, timeout=18)  # 1.1 s, more than a sweep takes
+    item, other = pair(e.IBV_QPT_RC, h1, h8, timeout=18)  # 1.1 s, more than a sweep takes
     uplink = way_between(lab, "h1", "h8")[1]
     lab.break_cable(lab.subnet.devices.name(uplink))
     h8.post_receive(other, 3000)
-    h1.send(one, b"z" * 3000)
+    h1.send(item, b"z" * 3000)
     assert [done.status for done in h1.poll() + h8.poll()] == [e.IBV_WC_SUCCESS] * 2
     assert uplink not in way_between(lab, "h1", "h8")
 
@@ -189,23 +189,23 @@ class Rounds:
 
     def completions(self, rounds: int = 100_000) -> list[int]:
         """The status of the next completion of each."""
-        found: list[list[int]] = [[] for _ in self.hosts]
+        result: list[list[int]] = [[] for _ in self.hosts]
         for _ in range(rounds):
             self.count += 1
-            for host, done in zip(self.hosts, found, strict=True):
+            for host, done in zip(self.hosts, result, strict=True):
                 host.ctx.adapter.progress()
                 done += [wc.status for wc in host.cq.poll(1)[1]] if not done else []
                 for _ in range(2):  # after the second one all that was sent before the first is where it goes
                     self.lab.server.call(lambda: None)
-            if all(found):
+            if all(result):
                 break
-        return [status for done in found for status in done]
+        return [status for done in result for status in done]
 
 
 def test_a_bad_cable_costs_repetitions_and_shows_but_hurts_no_data(lab, hosts, monkeypatch):
     h1, h8 = hosts("h1", "h8")
     rounds = Rounds(lab, monkeypatch, h1, h8)
-    one, other = pair(e.IBV_QPT_RC, h1, h8, timeout=11)
+    item, other = pair(e.IBV_QPT_RC, h1, h8, timeout=11)
     bad = way_between(lab, "h1", "h8")[1]
     far = lab.subnet.devices.cable[bad]
     before = lab.fabric.counters.copy()
@@ -213,37 +213,37 @@ def test_a_bad_cable_costs_repetitions_and_shows_but_hurts_no_data(lab, hosts, m
     for turn in range(10):
         data = bytes((turn + n) % 251 for n in range(8000))
         h8.post_receive(other, 8000)
-        h1.send(one, data)
+        h1.send(item, data)
         assert rounds.completions() == [e.IBV_WC_SUCCESS] * 2
         assert h8.mr.read(8000, 1 << 15) == data
     new = lab.fabric.counters - before
     assert new[far, Counter.SYMBOL_ERROR] > 0
     assert new[bad, Counter.PORT_XMIT_PKTS] > 80, "80 packets of 1,024 bytes would do on a good cable"
-    others = [slot for slot in range(len(new)) if slot not in (bad, far)]
-    assert new[others, Counter.SYMBOL_ERROR].sum() == 0
+    rest = [slot for slot in range(len(new)) if slot not in (bad, far)]
+    assert new[rest, Counter.SYMBOL_ERROR].sum() == 0
 
 
 @pytest.mark.parametrize("size", [1 << 16, 1 << 17, 1 << 20])
 def test_a_read_that_ends_past_the_region_is_an_access_error(hosts, size):
     """However long it is: one that is asked for in parts too."""
     h1, h8 = hosts("h1", "h8")
-    one, _ = pair(e.IBV_QPT_RC, h1, h8, max_rd_atomic=4, max_dest_rd_atomic=4)
-    with MR(h1.pd, size, ACCESS) as here, MR(h8.pd, size - 1, ACCESS) as there:
+    item, _ = pair(e.IBV_QPT_RC, h1, h8, max_rd_atomic=4, max_dest_rd_atomic=4)
+    with MR(h1.pd, size, ACCESS) as local, MR(h8.pd, size - 1, ACCESS) as present:
         work = SendWR(
             num_sge=1,
-            sg=[SGE(here.buf, size, here.lkey)],
+            sg=[SGE(local.buf, size, local.lkey)],
             opcode=e.IBV_WR_RDMA_READ,
             send_flags=e.IBV_SEND_SIGNALED,
         )
-        work.set_wr_rdma(there.rkey, there.buf)
-        one.post_send(work)
+        work.set_wr_rdma(present.rkey, present.buf)
+        item.post_send(work)
         assert [done.status for done in h1.poll()] == [e.IBV_WC_REM_ACCESS_ERR]
 
 
 def test_an_address_by_an_empty_gid_is_refused(hosts):
     h1, h8 = hosts("h1", "h8")
-    there = h8.ctx.query_gid(1, 0)
-    attr = AHAttr(dlid=h8.ctx.query_port(1).lid, gr=GlobalRoute(dgid=there, sgid_index=1), is_global=1, port_num=1)
+    present = h8.ctx.query_gid(1, 0)
+    attr = AHAttr(dlid=h8.ctx.query_port(1).lid, gr=GlobalRoute(dgid=present, sgid_index=1), is_global=1, port_num=1)
     with pytest.raises(PyverbsRDMAError, match="sgid_index 1") as raised:
         AH(h1.pd, attr=attr)
     assert raised.value.error_code == errno.EINVAL
@@ -256,9 +256,9 @@ def test_programs_of_one_host_share_its_port_and_get_their_own(lab, hosts):
     program = lab.server.call(lambda: lab.verbs.attach(lab.fabric["h4/1"].slot, lambda data: None))
     h4, h1 = hosts("h4", "h1")
     assert h4.qp(e.IBV_QPT_RC).qp_num >> 16 != program.number
-    one, other = pair(e.IBV_QPT_RC, h1, h4)
+    item, other = pair(e.IBV_QPT_RC, h1, h4)
     h4.post_receive(other, 10)
-    h1.send(one, b"for h4")
+    h1.send(item, b"for h4")
     assert len(h4.poll()) == 1
     lab.server.call(lambda: lab.verbs.detach(program))
 
@@ -276,9 +276,9 @@ def test_an_address_that_nobody_has_is_refused(hosts):
 
 def test_a_host_or_device_that_is_not_there_is_named(lab, monkeypatch):
     monkeypatch.setenv(hardware.LAB, str(lab.verbs_socket))
-    for name, said in (("h99", "there is no host 'h99'"), ("leaf1", "leaf1 is a switch: RDMA programs run on hosts")):
+    for name, output in (("h99", "there is no host 'h99'"), ("leaf1", "leaf1 is a switch: RDMA programs run on hosts")):
         monkeypatch.setenv(hardware.HOST, name)
-        with pytest.raises(PyverbsRDMAError, match=said):
+        with pytest.raises(PyverbsRDMAError, match=output):
             get_device_list()
     monkeypatch.setenv(hardware.HOST, "h1")
     with pytest.raises(PyverbsRDMAError, match="Failed to find device weft0: there is mlx5_0"):
@@ -288,8 +288,8 @@ def test_a_host_or_device_that_is_not_there_is_named(lab, monkeypatch):
 def test_when_the_lab_goes_down_operations_end_and_the_way_out_is_said(monkeypatch):
     with running() as lab:
         h1, h2 = Host(lab, "h1", monkeypatch), Host(lab, "h2", monkeypatch)
-        one, _ = pair(e.IBV_QPT_RC, h1, h2, timeout=8, retry_cnt=1)
-    h1.send(one, b"lost")
+        item, _ = pair(e.IBV_QPT_RC, h1, h2, timeout=8, retry_cnt=1)
+    h1.send(item, b"lost")
     assert [done.status for done in h1.poll()] == [e.IBV_WC_RETRY_EXC_ERR]
     assert h1.ctx.query_port(1).state == e.IBV_PORT_DOWN
     assert e.IBV_EVENT_PORT_ERR in events(h1)

@@ -41,8 +41,8 @@ def test_two_hosts_play_ping_pong(lab, tmp_path, kind, size):
         start(lab, host, str(TALKER), str(tmp_path), own, peer, *words)
         for host, own, peer in (("h2", "a", "b"), ("h7", "b", "a"))
     ]
-    said = [json.loads(player.communicate(timeout=PATIENCE_S)[0].splitlines()[-1]) for player in players]
-    assert said == [{"turns": 20, "statuses": [0], "wrong": 0, "name": "mlx5_0"}] * 2
+    output = [json.loads(player.communicate(timeout=PATIENCE_S)[0].splitlines()[-1]) for player in players]
+    assert output == [{"turns": 20, "statuses": [0], "wrong": 0, "name": "mlx5_0"}] * 2
     sent = lab.fabric_now().counters[:, Counter.PORT_XMIT_PKTS].sum() - before
     assert sent >= 40 * (size // 1024 + 1) * 4, "four links each way"
 

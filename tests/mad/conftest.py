@@ -100,7 +100,7 @@ class Bench:
     def traps(self) -> list[Notice]:
         """Those that have come to h1."""
         self.subnet.due()
-        return [Notice.unpack(one.mad, 64) for one in self.carrier.arrivals()]
+        return [Notice.unpack(arrival.mad, 64) for arrival in self.carrier.arrivals()]
 
 
 @pytest.fixture

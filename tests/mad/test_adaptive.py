@@ -82,7 +82,7 @@ def test_groups_and_lids_come_into_the_tables_that_the_engines_run(told):
 def test_what_was_told_is_read_back(told):
     assert told.ask(LEAF, GET, GROUPS)[1] == mask(3, 4) + mask(2, 3, 4)
     read = AdaptiveRoutingLinearForwardingTable.unpack(told.ask(LEAF, GET, LFT)[1]).entry
-    assert [(one.state, one.port, one.group) for one in read[4:7]] == [(2, 1, 1), (1, 3, 0), (0, 3, 1)]
+    assert [(item.state, item.port, item.group) for item in read[4:7]] == [(2, 1, 1), (1, 3, 0), (0, 3, 1)]
     info = AdaptiveRoutingInfo.unpack(told.ask(LEAF, GET, INFO)[1])
     assert (info.enabled, info.group_top, info.group_cap) == (1, 9, GROUP_CAP)
 

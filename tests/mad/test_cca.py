@@ -118,12 +118,12 @@ def test_with_a_key_nobody_sets_without_it_and_the_key_is_not_shown(running):
 
 def test_a_protected_key_hides_everything_until_its_lease_ends(running):
     attribute = CcAttribute.CONGESTION_KEY_INFO
-    wanted = CongestionKeyInfo(cc_key=KEY, cc_key_protect_bit=1, cc_key_lease_period=10)
-    assert tell(running, "h3", SET, attribute, data=wanted.raw)[0] == 0
+    expected = CongestionKeyInfo(cc_key=KEY, cc_key_protect_bit=1, cc_key_lease_period=10)
+    assert tell(running, "h3", SET, attribute, data=expected.raw)[0] == 0
     assert tell(running, "h3", GET, CcAttribute.CONGESTION_INFO) is None
     running.clock.sleep(11)
     assert tell(running, "h3", GET, CcAttribute.CONGESTION_INFO)[0] == 0
-    assert tell(running, "h3", SET, attribute, data=wanted.raw) is None
+    assert tell(running, "h3", SET, attribute, data=expected.raw) is None
 
 
 def test_other_versions_methods_and_attributes_are_refused(running):

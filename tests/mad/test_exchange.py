@@ -33,8 +33,8 @@ def to_port(*path: int) -> bytes:
 
 
 def test_rows_come_back_in_their_order_and_zeros_where_none_came(bench):
-    asked = rows(to_port(), to_port(1), to_port(7), to_port(1, 3))
-    answers, came = bench.carrier.exchange(asked, timeout_ms=100, retries=2)
+    requests = rows(to_port(), to_port(1), to_port(7), to_port(1, 3))
+    answers, came = bench.carrier.exchange(requests, timeout_ms=100, retries=2)
     assert came.tolist() == [True, True, False, True]
     assert not answers[2].any()
     types = [NodeInfo.unpack(answers[row].tobytes(), 64).node_type for row in (0, 1, 3)]
@@ -80,7 +80,7 @@ def test_what_else_comes_is_kept_for_poll_and_arrivals(running, singly):
         _, came = running.carrier.exchange(rows(to_port(), to_port(1)))
     assert came.all()
     assert [token for token, answer in running.carrier.poll() if answer] == [before]
-    assert [one.source.lid for one in running.carrier.arrivals()] == [running.lid("h3")]
+    assert [arrival.source.lid for arrival in running.carrier.arrivals()] == [running.lid("h3")]
 
 
 def test_no_request_takes_no_time(bench):
@@ -110,18 +110,20 @@ def test_every_row_ends_as_its_tries_did(fates, retries, at_once, takes):
     bulk, now_s = Bulk(len(fates), TIMEOUT_S, retries), 0.0
     tries, late = np.zeros(len(fates), int), []
     while not bulk.is_over or late:
-        asked = bulk.to_send(at_once - bulk.under_way)
-        sent = asked[:takes]
-        bulk.put_back(asked[takes:])
+        requests = bulk.to_send(at_once - bulk.under_way)
+        sent = requests[:takes]
+        bulk.put_back(requests[takes:])
         bulk.on_sent(sent, now_s)
         assert bulk.under_way <= at_once
         happened = [(row, fates[row][tries[row]]) for row in sent.tolist()]
         tries[sent] += 1
-        found = [row for row, fate in happened if fate in (ANSWERED, TWICE, AGAIN)]
-        found += [row for row, fate in happened if fate == TWICE] + [row for row, when_s in late if when_s <= now_s]
+        result = [row for row, fate in happened if fate in (ANSWERED, TWICE, AGAIN)]
+        result += [row for row, fate in happened if fate == TWICE] + [row for row, when_s in late if when_s <= now_s]
         late = [(row, when_s) for row, when_s in late if when_s > now_s]
         late += [(row, now_s + TIMEOUT_S) for row, fate in happened if fate in (LATE, AGAIN)]
-        bulk.on_answers(np.array(found, int), np.array([[row % 251] * 256 for row in found], np.uint8).reshape(-1, 256))
+        bulk.on_answers(
+            np.array(result, int), np.array([[row % 251] * 256 for row in result], np.uint8).reshape(-1, 256)
+        )
         bulk.on_bounced(np.array([row for row, fate in happened if fate == BOUNCED], int))
         now_s += 0 if len(sent) else TIMEOUT_S / 4
         bulk.on_timer(now_s)

@@ -72,8 +72,8 @@ def test_what_came_damaged_is_counted_among_what_came(bench):
     faults.degrade(bench.devices, bench.slot_of("leaf1/3"), 1e-4)
     for _ in range(500):
         answers(bench, [1, 3])
-    sent, got = bench.counter("leaf1/3", Counter.PORT_XMIT_PKTS), bench.counter("spine1/1", Counter.PORT_RCV_PKTS)
-    assert sent == got > bench.counter("spine1/1", Counter.PORT_RCV_ERRORS) > 0
+    sent, received = bench.counter("leaf1/3", Counter.PORT_XMIT_PKTS), bench.counter("spine1/1", Counter.PORT_RCV_PKTS)
+    assert sent == received > bench.counter("spine1/1", Counter.PORT_RCV_ERRORS) > 0
 
 
 def test_the_same_seed_loses_the_same(make_bench):

@@ -36,7 +36,7 @@ class Administrator:
         if status is None:
             return [(only, None)]
         header = SaMad.pack(method=Method.GET_TABLE_RESP, status=status)[:56]
-        return [(only, header + (b"" if status else b"".join(one.raw for one in RECORDS)))]
+        return [(only, header + (b"" if status else b"".join(record.raw for record in RECORDS)))]
 
 
 def test_while_it_is_busy_whoever_is_the_administrator_now_is_asked_again():

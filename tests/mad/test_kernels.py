@@ -51,8 +51,8 @@ class Twins:
 
     def __init__(self, spec: str = SPEC) -> None:
         self.plain, self.quick = (Subnet(weft.load(spec), clock=ManualClock()) for _ in range(2))
-        for one in (self.plain, self.quick):  # as after a first sweep: tables that sleep are left to Python
-            tables = one.devices.tables
+        for item in (self.plain, self.quick):  # as after a first sweep: tables that sleep are left to Python
+            tables = item.devices.tables
             tables.lft = np.full((len(tables.lft), 256), 255, np.uint8)
             tables.mft = np.zeros((len(tables.lft), 64, 1), np.uint16)
             assert len(tables.pkey) == len(tables.vl_arbitration) == len(tables.vl_high_limit)
@@ -80,8 +80,8 @@ class Twins:
     def change_a_cable(self, draw: random.Random) -> None:
         slot = draw.choice([slot for slot, far in enumerate(self.plain.devices.cable) if far != NONE])
         becomes_bad, one_way = draw.random() < 0.3, draw.random() < 0.5
-        for one in (self.plain, self.quick):
-            devices = one.devices
+        for item in (self.plain, self.quick):
+            devices = item.devices
             if becomes_bad:  # it loses a MAD in ten
                 faults.degrade(devices, slot, 5e-5, one_way=one_way)
             else:
@@ -89,13 +89,13 @@ class Twins:
 
     def assert_same(self) -> None:
         for name in ("node_infos", "node_descriptions"):
-            np.testing.assert_array_equal(*(getattr(one.devices, name) for one in (self.plain, self.quick)), name)
-        plain, quick = (vars(one.devices.tables) for one in (self.plain, self.quick))
+            np.testing.assert_array_equal(*(getattr(item.devices, name) for item in (self.plain, self.quick)), name)
+        plain, quick = (vars(item.devices.tables) for item in (self.plain, self.quick))
         assert plain.keys() == quick.keys()
         for name, table in plain.items():
             np.testing.assert_array_equal(table, quick[name], name)
-        for one in (self.plain, self.quick):
-            one.devices.count_mads()
+        for item in (self.plain, self.quick):
+            item.devices.count_mads()
         np.testing.assert_array_equal(self.plain.devices.fabric.counters, self.quick.devices.fabric.counters)
         for name in ("details", "odd", "keyed", "reregister", "generation"):
             assert getattr(self.plain.devices, name) == getattr(self.quick.devices, name), name
@@ -137,7 +137,9 @@ def smp(draw: random.Random, devices, slot: int) -> bytes:
 
 def port_info(draw: random.Random, devices, mad: bytearray) -> bytes:
     """Some port's, with some fields changed, so that it is taken more often than not."""
-    info = bytearray(devices.info(draw.choice([slot for slot, one in enumerate(devices.port_info) if one is not None])))
+    info = bytearray(
+        devices.info(draw.choice([slot for slot, item in enumerate(devices.port_info) if item is not None]))
+    )
     lid = draw.choice((1, 2, 77, 0xBFFF, 0xC000, 0)) if draw.random() < 0.2 else draw.randrange(1, 200)
     for field, value in (
         (PortInfo.lid, lid),
@@ -172,8 +174,8 @@ def test_a_bad_cable_leaves_to_python_what_crosses_it_and_nothing_else(one_way):
     twins = Twins()
     devices = twins.plain.devices
     host = devices.fabric["h1/1"].slot
-    for one in (twins.plain, twins.quick):
-        faults.degrade(one.devices, devices.fabric["leaf1/3"].slot, 1e-12, one_way=one_way)
+    for item in (twins.plain, twins.quick):
+        faults.degrade(item.devices, devices.fabric["leaf1/3"].slot, 1e-12, one_way=one_way)
     for path, is_taken in (([1, 3], False), ([1, 4], True)):
         mad = bytearray(256)
         mad[0:8], mad[16:18] = bytes((1, 0x81, 1, 1, 0, 0, 0, 2)), int(A.NODE_INFO).to_bytes(2, "big")

@@ -17,9 +17,9 @@ NOWHERE = DirectedSmp.pack(method=GET, attribute_id=INFO, hop_count=1, initial_p
 
 def test_answers_come_by_token_each_once(bench):
     tokens = [bench.carrier.send(QUESTION) for _ in range(100)]
-    found = dict(bench.carrier.poll())
-    assert sorted(found) == tokens
-    assert all(answer is not None and answer[3] == Method.GET_RESP for answer in found.values())
+    result = dict(bench.carrier.poll())
+    assert sorted(result) == tokens
+    assert all(answer is not None and answer[3] == Method.GET_RESP for answer in result.values())
     assert bench.carrier.poll() == []
 
 
@@ -36,8 +36,8 @@ def test_a_retry_arrives_when_the_cable_is_back(bench):
     token = bench.carrier.send(QUESTION, timeout_ms=100, retries=1)
     assert bench.carrier.poll(0.05) == []
     faults.plug_cable(bench.devices, slot)
-    ((found, answer),) = bench.carrier.poll(1.0)
-    assert found == token
+    ((result, answer),) = bench.carrier.poll(1.0)
+    assert result == token
     assert answer is not None
 
 
@@ -77,8 +77,8 @@ def test_a_subnet_manager_answers_questions_about_itself(running, by_path):
     reply[3], reply[4] = Method.GET_RESP, 0x80 if by_path else 0
     reply[64 : 64 + SMInfo.size] = SMInfo.pack(guid=77)
     other.post(reply, Address() if by_path else arrival.source)
-    ((found, answer),) = running.carrier.poll()
-    assert found == token
+    ((result, answer),) = running.carrier.poll()
+    assert result == token
     assert answer is not None
     assert SMInfo.unpack(answer, 64).guid == 77
 

@@ -40,20 +40,20 @@ def test_protection_decides_who_may_read_and_see_the_key(running, level, reads, 
 def test_nobody_sets_without_the_key(running, level):
     protect(running, level)
     before = running.get(FAR, PortInfo, m_key=KEY)
-    wanted = before.replace(vl_high_limit=9, port_state=0, port_physical_state=0)
-    assert running.ask(FAR, SET, SmpAttribute.PORT_INFO, data=wanted.raw, m_key=WRONG)[0] is None
+    expected = before.replace(vl_high_limit=9, port_state=0, port_physical_state=0)
+    assert running.ask(FAR, SET, SmpAttribute.PORT_INFO, data=expected.raw, m_key=WRONG)[0] is None
     assert running.get(FAR, PortInfo, m_key=KEY).vl_high_limit == before.vl_high_limit
     assert violations(running) == 1
-    assert running.ask(FAR, SET, SmpAttribute.PORT_INFO, data=wanted.raw, m_key=KEY)[0] == 0
+    assert running.ask(FAR, SET, SmpAttribute.PORT_INFO, data=expected.raw, m_key=KEY)[0] == 0
 
 
 @pytest.mark.parametrize("level", range(4))
 def test_who_sets_a_key_is_answered_with_it(running, level):
     """OpenSM takes the key from the answer and uses it from then on."""
-    wanted = running.get(FAR, PortInfo).replace(
+    expected = running.get(FAR, PortInfo).replace(
         m_key=KEY, m_key_protect_bits=level, port_state=0, port_physical_state=0
     )
-    status, raw = running.ask(FAR, SET, SmpAttribute.PORT_INFO, data=wanted.raw)
+    status, raw = running.ask(FAR, SET, SmpAttribute.PORT_INFO, data=expected.raw)
     assert (status, PortInfo.unpack(raw).m_key) == (0, KEY)
 
 

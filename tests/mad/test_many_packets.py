@@ -59,19 +59,19 @@ def test_they_end_and_count_as_one_by_one(make_bench, seed):
     sent = [one(single, dice) for dice in [Random(seed)] for _ in range(400)]
     fates = [carry(single.devices, slot, raw) for slot, raw in sent]
     rows = np.frombuffer(b"".join(raw for _, raw in sent), np.uint8).reshape(len(sent), BYTES)
-    found = carry_many(many.devices, np.array([slot for slot, _ in sent]), rows)
+    result = carry_many(many.devices, np.array([slot for slot, _ in sent]), rows)
     for at, fate in enumerate(fates):
         ended = fate.dropped[0].slot if fate.dropped else fate.delivered[0]
         reason = fate.dropped[0].reason if fate.dropped else Reason.ARRIVED
-        assert (found.end[at], found.reason[at]) == (ended, reason), sent[at]
-        assert reason is not Reason.ARRIVED or found.vl[at] == fate.vls[0]
+        assert (result.end[at], result.reason[at]) == (ended, reason), sent[at]
+        assert reason is not Reason.ARRIVED or result.vl[at] == fate.vls[0]
     assert (single.devices.fabric.counters == many.devices.fabric.counters).all()
     assert single.devices.details == many.devices.details
     assert (single.devices.tables.port_info == many.devices.tables.port_info).all()
-    told = [{key[:2] for key in bench.devices.traps.pending} for bench in (single, many)]
-    assert told[0] == told[1] != set()
-    seen = {Reason(int(reason)) for reason in found.reason}
-    assert seen >= {Reason.ARRIVED, Reason.P_KEY, Reason.INBOUND, Reason.NO_ROUTE, Reason.MANAGEMENT}
+    messages = [{key[:2] for key in bench.devices.traps.pending} for bench in (single, many)]
+    assert messages[0] == messages[1] != set()
+    observed = {Reason(int(reason)) for reason in result.reason}
+    assert observed >= {Reason.ARRIVED, Reason.P_KEY, Reason.INBOUND, Reason.NO_ROUTE, Reason.MANAGEMENT}
 
 
 def test_a_bad_cable_hurts_them_too(make_bench):
@@ -82,8 +82,8 @@ def test_a_bad_cable_hurts_them_too(make_bench):
         b"x" * 200,
     ).pack()
     rows = np.tile(np.frombuffer(raw, np.uint8), (200, 1))
-    found = carry_many(bench.devices, np.full(200, bench.slot_of("h1/1")), rows)
-    assert set(found.reason.tolist()) == {Reason.BIT_ERROR, Reason.ARRIVED}
+    result = carry_many(bench.devices, np.full(200, bench.slot_of("h1/1")), rows)
+    assert set(result.reason.tolist()) == {Reason.BIT_ERROR, Reason.ARRIVED}
 
 
 def test_packets_to_groups_are_refused(make_bench):

@@ -65,13 +65,13 @@ def test_a_question_is_not_asked_again_while_its_answer_comes(running, sa, lose)
     lose(lambda mad, now_s: now_s < began_s + 0.5)
     token = running.carrier.send(suite.question(9), Address(running.lid("h3")), timeout_ms=150)
     assert suite.answer(sa) == 1
-    found, again = [], 0
-    while not found:
+    result, again = [], 0
+    while not result:
         running.clock.sleep(0.05)
         sa.poll()
         again += len(sa.arrivals())
-        found = running.carrier.poll()
-    assert [one for one, message in found if message] == [token]
+        result = running.carrier.poll()
+    assert [item for item, message in result if message] == [token]
     assert running.clock() > began_s + 0.5
     assert again == 0
 

@@ -47,12 +47,12 @@ def packet(bench, to: str | int, *, p_key=0xFFFF, sl=0, size=64, qp=7, sender="h
 def way(bench, sender: str, to: str) -> list[int]:
     """Slots by which a packet leaves, hop by hop."""
     devices = bench.devices
-    slot, found = bench.slot_of(f"{sender}/1"), []
+    slot, result = bench.slot_of(f"{sender}/1"), []
     while True:
-        found.append(slot)
+        result.append(slot)
         node = devices.node_of[devices.cable[slot]]
         if not devices.is_switch[node]:
-            return found
+            return result
         slot = devices.first[node] + int(devices.tables.lft[devices.row[node], bench.lid(to)])
 
 
@@ -97,8 +97,8 @@ def test_a_packet_is_counted_at_both_ends_of_every_link(running):
         sent = (Counter.PORT_XMIT_DATA_WORDS, Counter.PORT_XMIT_PKTS, Counter.PORT_UNICAST_XMIT_PKTS)
         came = (Counter.PORT_RCV_DATA_WORDS, Counter.PORT_RCV_PKTS, Counter.PORT_UNICAST_RCV_PKTS)
         assert counts(running, out, *sent) == counts(running, far, *came) == [words, 1, 1]
-    asked = PortXmitDataSL(port_select=1)
-    _, by_sl = running.perf("h1", 1, PerfAttribute.PORT_XMIT_DATA_SL, asked)
+    requests = PortXmitDataSL(port_select=1)
+    _, by_sl = running.perf("h1", 1, PerfAttribute.PORT_XMIT_DATA_SL, requests)
     assert by_sl.port_xmit_data_sl == (0, 0, words, *[0] * 13)
 
 
@@ -111,21 +111,21 @@ def test_perfquery_sees_the_packets(running):
 
 
 def test_receivers_get_the_packet_as_the_last_link_wrote_it(running):
-    devices, slot, got = running.devices, running.slot_of("h8/1"), []
+    devices, slot, received = running.devices, running.slot_of("h8/1"), []
     *_, came_by, out = [running.slot, *way(running, "h1", "h8")]
     node = devices.node_of[out]
     into, port = devices.number(devices.cable[came_by]), devices.number(out)
     devices.tables.sl2vl[devices.first_pair[node] + into * devices.ports_with_0[node] + port, 4] = 3
-    running.subnet.attach_packets(slot, got.append)
+    running.subnet.attach_packets(slot, received.append)
     raw = packet(running, "h8", sl=4)
     running.subnet.send_packet(running.slot, raw)
-    assert LRH.vl.get(got[0]) == 3
-    assert got[0][1:-2] == raw[1:-2]
-    assert got[0][-2:] == vcrc_bytes(got[0][:-2])
-    assert icrc_is_right(got[0], Link.INFINIBAND)
-    running.subnet.detach_packets(slot, got.append)
+    assert LRH.vl.get(received[0]) == 3
+    assert received[0][1:-2] == raw[1:-2]
+    assert received[0][-2:] == vcrc_bytes(received[0][:-2])
+    assert icrc_is_right(received[0], Link.INFINIBAND)
+    running.subnet.detach_packets(slot, received.append)
     running.subnet.send_packet(running.slot, raw)
-    assert len(got) == 1
+    assert len(received) == 1
 
 
 def test_a_packet_to_itself_stays_in_the_adapter(running):
@@ -136,9 +136,9 @@ def test_a_packet_to_itself_stays_in_the_adapter(running):
 
 def test_port_0_of_a_switch_sends_and_receives(running):
     leaf = running.slot_of("leaf1/0")
-    there = running.subnet.send_packet(running.slot, packet(running, "leaf1"))
+    present = running.subnet.send_packet(running.slot, packet(running, "leaf1"))
     back = running.subnet.send_packet(leaf, packet(running, "h8", sender="leaf1"))
-    assert (there.delivered, back.delivered) == ((leaf,), (running.slot_of("h8/1"),))
+    assert (present.delivered, back.delivered) == ((leaf,), (running.slot_of("h8/1"),))
 
 
 # -- groups -----------------------------------------------------------------------------------------------------------
@@ -211,8 +211,8 @@ def test_a_packet_longer_than_the_mtu_is_discarded_where_it_would_leave(running)
     assert running.subnet.send_packet(running.slot, fits).delivered
     assert drops(running, long) == [(name, Reason.TOO_LONG)]
     owner, _, number = name.partition("/")
-    asked = PortXmitDiscardDetails(port_select=int(number))
-    _, by_cause = running.perf(owner, 1, PerfAttribute.PORT_XMIT_DISCARD_DETAILS, asked)
+    requests = PortXmitDiscardDetails(port_select=int(number))
+    _, by_cause = running.perf(owner, 1, PerfAttribute.PORT_XMIT_DISCARD_DETAILS, requests)
     assert by_cause.port_neighbor_mtu_discards == 1
 
 
@@ -301,10 +301,10 @@ def test_two_limited_members_do_not_hear_each_other(running):
     info = running.devices.info(running.slot_of("h8/1"))
     assert PortInfo.p_key_violations.get(info) == 1
     (notice,) = running.traps()
-    told = BadKeyDetails.unpack(notice.data_details)
+    messages = BadKeyDetails.unpack(notice.data_details)
     assert notice.trap_number == Trap.BAD_P_KEY
-    assert (told.lid_addr1, told.lid_addr2) == (running.lid("h1"), running.lid("h8"))
-    assert (told.key, told.sl, told.qp1, told.qp2) == (RED_LIMITED, 3, 5, 7)
+    assert (messages.lid_addr1, messages.lid_addr2) == (running.lid("h1"), running.lid("h8"))
+    assert (messages.key, messages.sl, messages.qp1, messages.qp2) == (RED_LIMITED, 3, 5, 7)
     set_keys(running, "h8/1", 0xFFFF, RED_FULL)
     assert running.subnet.send_packet(running.slot, raw).delivered
 
@@ -335,12 +335,18 @@ def test_a_switch_stops_a_key_that_the_sender_does_not_hold(running):
     assert drops(running, packet(running, "h8", p_key=RED_FULL, sgid=1, dgid=2)) == [(name, Reason.INBOUND)]
     assert running.counter(name, Counter.PORT_RCV_CONSTRAINT_ERRORS) == 1
     (notice,) = running.traps()
-    told = BadSwitchPKeyDetails.unpack(notice.data_details)
+    messages = BadSwitchPKeyDetails.unpack(notice.data_details)
     assert notice.trap_number == Trap.BAD_SWITCH_P_KEY
     owner, _, number = name.partition("/")
-    assert (told.sw_lid_addr, told.port_no) == (running.lid(owner), int(number))
-    assert (told.p_key, told.qp1, told.qp2, told.gid_addr1, told.gid_addr2) == (RED_FULL, 5, 7, 1, 2)
-    assert told.data_valid == 0xFF
+    assert (messages.sw_lid_addr, messages.port_no) == (running.lid(owner), int(number))
+    assert (messages.p_key, messages.qp1, messages.qp2, messages.gid_addr1, messages.gid_addr2) == (
+        RED_FULL,
+        5,
+        7,
+        1,
+        2,
+    )
+    assert messages.data_valid == 0xFF
 
 
 def test_a_switch_stops_a_key_that_the_receiver_would_not_take(running):
@@ -379,7 +385,7 @@ def test_a_wrong_q_key_is_told_by_who_found_it(running):
 def test_no_bytes_break_it(running):
     """Bytes that have the length that they say, and mostly a DLID that is there."""
     random = Random(1)
-    seen = Counts()
+    observed = Counts()
     for _ in range(3000):
         raw = bytearray(random.randbytes(random.choice((8, 12, 20, 28, 64, 100))))
         LRH.lver.set(raw, 0)
@@ -388,8 +394,8 @@ def test_no_bytes_break_it(running):
             LRH.dlid.set(raw, random.randrange(1, 24))
         fate = carry(running.devices, running.slot, bytes(raw) + b"xx")
         assert len(fate.delivered) + len(fate.dropped) == 1
-        seen.update(drop.reason for drop in fate.dropped)
-    assert {Reason.MALFORMED, Reason.NO_ROUTE, Reason.P_KEY} <= set(seen)
+        observed.update(drop.reason for drop in fate.dropped)
+    assert {Reason.MALFORMED, Reason.NO_ROUTE, Reason.P_KEY} <= set(observed)
 
 
 def test_what_is_no_packet_is_discarded(running):

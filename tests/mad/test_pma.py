@@ -55,11 +55,11 @@ def fill(bench, port: str) -> None:
 def test_error_correction_shows_its_counters_and_a_set_resets_them(running):
     slot, speeds = running.slot_of("leaf1/2"), PerfAttribute.PORT_EXTENDED_SPEEDS_COUNTERS
     running.devices.fec[slot] = [5, 6, 7, 8, *(0,) * 8, 21, 3, 1 << 40]
-    status, found = running.perf("leaf1", GET, speeds, PortExtendedSpeedsCounters(port_select=2))
+    status, result = running.perf("leaf1", GET, speeds, PortExtendedSpeedsCounters(port_select=2))
     assert status == 0
-    assert found.fec_correctable_block_ctr_lane[:5] == (5, 6, 7, 8, 0)
-    assert (found.port_fec_correctable_block_ctr, found.port_fec_uncorrectable_block_ctr) == (21, 3)
-    assert found.port_fec_corrected_symbol_ctr == (1 << 32) - 1, "it sticks"
+    assert result.fec_correctable_block_ctr_lane[:5] == (5, 6, 7, 8, 0)
+    assert (result.port_fec_correctable_block_ctr, result.port_fec_uncorrectable_block_ctr) == (21, 3)
+    assert result.port_fec_corrected_symbol_ctr == (1 << 32) - 1, "it sticks"
     running.perf("leaf1", SET, speeds, PortExtendedSpeedsCounters(port_select=2, counter_select=(1 << 64) - 1))
     assert not running.devices.fec[slot].any()
 
@@ -67,10 +67,10 @@ def test_error_correction_shows_its_counters_and_a_set_resets_them(running):
 @pytest.mark.parametrize(("form", "attribute"), [(PortCounters, COUNTERS), (PortCountersExtended, EXTENDED)])
 def test_every_field_shows_its_counter(running, form, attribute):
     fill(running, "leaf1/2")
-    status, found = running.perf("leaf1", GET, attribute, form(port_select=2))
+    status, result = running.perf("leaf1", GET, attribute, form(port_select=2))
     assert status == 0
     for name, column in OLD.items():
-        assert getattr(found, name) == 1 + column % 13, name
+        assert getattr(result, name) == 1 + column % 13, name
 
 
 def test_a_counter_sticks_at_the_width_of_who_asks(running):
@@ -89,9 +89,9 @@ SELECT = {name: 1 << bit for bit, name in enumerate(name for name in OLD if name
 def test_counter_select_resets_one_and_no_other(running, name):
     fill(running, "leaf1/2")
     select = {"counter_select2": 1} if name == "port_xmit_wait" else {"counter_select": SELECT[name]}
-    status, found = running.perf("leaf1", SET, COUNTERS, PortCounters(port_select=2, **select))
+    status, result = running.perf("leaf1", SET, COUNTERS, PortCounters(port_select=2, **select))
     assert status == 0
-    assert {field for field in OLD if not getattr(found, field)} == {name}
+    assert {field for field in OLD if not getattr(result, field)} == {name}
 
 
 @pytest.mark.parametrize(
@@ -106,26 +106,26 @@ def test_counter_select_resets_one_and_no_other(running, name):
 )
 def test_counter_select_of_the_extended_has_two_parts(running, select, name):
     fill(running, "leaf1/2")
-    _, found = running.perf("leaf1", SET, EXTENDED, PortCountersExtended(port_select=2, **select))
-    shown = [
+    _, result = running.perf("leaf1", SET, EXTENDED, PortCountersExtended(port_select=2, **select))
+    output = [
         field for field in PortCountersExtended.fields if field.startswith(("port_", "sy", "li", "lo", "ex", "vl"))
     ]
-    assert [field for field in shown if not getattr(found, field)] == [name]
+    assert [field for field in output if not getattr(result, field)] == [name]
 
 
 def test_a_set_writes_what_it_says(running):
-    _, found = running.perf(
+    _, result = running.perf(
         "leaf1", SET, COUNTERS, PortCounters(port_select=2, counter_select=1, symbol_error_counter=7)
     )
-    assert found.symbol_error_counter == 7
+    assert result.symbol_error_counter == 7
     assert running.counter("leaf1/2", Counter.SYMBOL_ERROR) == 7
 
 
 def test_port_255_is_all_ports_added_up(running):
     for port in (1, 2, 3):
         running.devices.fabric.counters[running.slot_of(f"leaf1/{port}"), Counter.SYMBOL_ERROR] = 10 * port
-    _, found = running.perf("leaf1", GET, COUNTERS, PortCounters(port_select=ALL_PORTS))
-    assert found.symbol_error_counter == 60
+    _, result = running.perf("leaf1", GET, COUNTERS, PortCounters(port_select=ALL_PORTS))
+    assert result.symbol_error_counter == 60
     running.perf("leaf1", SET, COUNTERS, PortCounters(port_select=ALL_PORTS, counter_select=1))
     assert running.counter("leaf1/3", Counter.SYMBOL_ERROR) == 0
 
@@ -157,10 +157,10 @@ def test_every_attribute_is_answered_and_reset(running, attribute):
     for name in names:
         for index in range(16):
             running.devices.details[slot, name, index] = 3
-    status, found = running.perf("leaf1", GET, attribute, form(port_select=2))
-    assert (status, found.port_select) == (0, 2)
+    status, result = running.perf("leaf1", GET, attribute, form(port_select=2))
+    assert (status, result.port_select) == (0, 2)
     for name in names:
-        value = getattr(found, name)
+        value = getattr(result, name)
         assert set(value) == {3} if isinstance(value, tuple) else value == 3, name
     everything = {name: (1 << field.width) - 1 for name, field in form.fields.items() if "counter_select" in name}
     _, cleared = running.perf("leaf1", SET, attribute, form(port_select=2, **everything))
@@ -172,8 +172,8 @@ def test_details_say_why_packets_were_dropped(running):
     details[running.slot_of("leaf1/2"), "port_inactive_discards", 0] = 4
     details[running.slot_of("leaf1/2"), "port_dlid_mapping_errors", 0] = 70_000
     attribute = PerfAttribute.PORT_XMIT_DISCARD_DETAILS
-    _, found = running.perf("leaf1", GET, attribute, PortXmitDiscardDetails(port_select=2))
-    assert found.port_inactive_discards == 4
+    _, result = running.perf("leaf1", GET, attribute, PortXmitDiscardDetails(port_select=2))
+    assert result.port_inactive_discards == 4
     _, errors = running.perf("leaf1", GET, PerfAttribute.PORT_RCV_ERROR_DETAILS, PortRcvErrorDetails(port_select=2))
     assert errors.port_dlid_mapping_errors == 0xFFFF
 
@@ -188,8 +188,8 @@ def test_details_say_why_packets_were_dropped(running):
 def test_a_table_by_vl_or_sl_is_reset_entry_by_entry(running, form, attribute, name):
     for index in range(16):
         running.devices.details[running.slot_of("leaf1/2"), name, index] = 5
-    _, found = running.perf("leaf1", SET, attribute, form(port_select=2, counter_select=1 << 3))
-    assert getattr(found, name) == (5, 5, 5, 0, *(5,) * 12)
+    _, result = running.perf("leaf1", SET, attribute, form(port_select=2, counter_select=1 << 3))
+    assert getattr(result, name) == (5, 5, 5, 0, *(5,) * 12)
 
 
 def test_the_class_says_what_it_can(running):

@@ -137,8 +137,8 @@ def test_a_violation_counter_can_only_be_set_to_zero(running):
 
 def test_the_answer_repeats_that_clients_shall_register_again(running):
     info = running.get([], PortInfo)
-    wanted = info.replace(client_reregister=1, port_state=0, port_physical_state=0)
-    status, raw = running.ask([], Method.SET, SmpAttribute.PORT_INFO, data=wanted.raw)
+    expected = info.replace(client_reregister=1, port_state=0, port_physical_state=0)
+    status, raw = running.ask([], Method.SET, SmpAttribute.PORT_INFO, data=expected.raw)
     assert (status, PortInfo.unpack(raw).client_reregister) == (0, 1)
     assert running.slot in running.devices.reregister
     assert not running.get([], PortInfo).client_reregister
@@ -214,8 +214,8 @@ def test_a_sleeping_port_wakes_when_its_neighbour_polls(running):
 def test_the_answer_is_lost_when_its_own_way_is_disabled(running):
     """As on hardware: the port is down before the answer leaves."""
     info = running.get([1, 3], PortInfo, 1)
-    wanted = info.replace(port_state=0, port_physical_state=PortPhysicalState.DISABLED)
-    assert running.ask([1, 3], Method.SET, SmpAttribute.PORT_INFO, 1, wanted.raw)[0] is None
+    expected = info.replace(port_state=0, port_physical_state=PortPhysicalState.DISABLED)
+    assert running.ask([1, 3], Method.SET, SmpAttribute.PORT_INFO, 1, expected.raw)[0] is None
     assert running.get(LEAF, PortInfo, 3).port_state == PortState.DOWN
 
 
@@ -299,8 +299,8 @@ def test_each_port_of_an_adapter_has_its_own_guid_state_and_lid(two_ports):
 
 def test_the_other_port_of_an_adapter_is_read_but_not_set(two_ports):
     info = two_ports.get([1, 2], PortInfo, 2)
-    wanted = info.replace(lid=7, master_sm_lid=1, port_state=0, port_physical_state=0)
-    assert two_ports.ask([1, 2], Method.SET, SmpAttribute.PORT_INFO, 2, wanted.raw)[0] == INVALID
+    expected = info.replace(lid=7, master_sm_lid=1, port_state=0, port_physical_state=0)
+    assert two_ports.ask([1, 2], Method.SET, SmpAttribute.PORT_INFO, 2, expected.raw)[0] == INVALID
     assert two_ports.get([2, 2], PortInfo).lid == 0
 
 

@@ -76,9 +76,9 @@ def test_switch_info_belongs_to_switches(bench):
 
 def test_capacities_of_a_switch_stay_and_tops_are_set(bench):
     info = bench.get(LEAF, SwitchInfo)
-    wanted = info.replace(linear_fdb_cap=1, linear_fdb_top=77, multicast_fdb_top=0xC010, life_time_value=3)
-    assert bench.put(LEAF, wanted) == 0
-    assert bench.get(LEAF, SwitchInfo) == wanted.replace(linear_fdb_cap=0xC000)
+    expected = info.replace(linear_fdb_cap=1, linear_fdb_top=77, multicast_fdb_top=0xC010, life_time_value=3)
+    assert bench.put(LEAF, expected) == 0
+    assert bench.get(LEAF, SwitchInfo) == expected.replace(linear_fdb_cap=0xC000)
 
 
 @pytest.mark.parametrize("change", [{"linear_fdb_top": 0xC000}, {"multicast_fdb_top": 0xD000}])

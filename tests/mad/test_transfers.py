@@ -63,7 +63,7 @@ def test_what_goes_in_comes_out(segments):
     line = Line()
     line.ends["A"].start(message(int(segments * DATA_BYTES)), 2)
     line.run()
-    assert [got[56:] for got in line.whole] == [message(int(segments * DATA_BYTES))[56:]]
+    assert [received[56:] for received in line.whole] == [message(int(segments * DATA_BYTES))[56:]]
     assert line.ends["A"].next_deadline_s() is None  # nothing is left to send again
 
 
@@ -90,7 +90,7 @@ def test_lost_segments_and_acks_are_made_good(lost):
     line.ends["A"].start(message(2 * WINDOW * DATA_BYTES), 2)
     line.run()
     line.wait()
-    assert [got[56:] for got in line.whole] == [message(2 * WINDOW * DATA_BYTES)[56:]]
+    assert [received[56:] for received in line.whole] == [message(2 * WINDOW * DATA_BYTES)[56:]]
 
 
 def test_a_lost_last_ack_brings_no_second_message():
@@ -167,4 +167,4 @@ def test_who_acknowledged_gets_again_what_was_lost():
     line.ends["A"].start(message(3 * DATA_BYTES), 2)
     line.run()
     line.wait()
-    assert [got[56:] for got in line.whole] == [message(3 * DATA_BYTES)[56:]]
+    assert [received[56:] for received in line.whole] == [message(3 * DATA_BYTES)[56:]]

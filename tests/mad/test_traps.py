@@ -140,8 +140,8 @@ def test_a_threshold_that_an_engine_counted_is_told(running, counter, trap):
     running.devices.fabric.counters[running.slot_of("leaf2/3"), counter] += 1
     running.clock.sleep(1.5)
     (notice,) = running.traps()
-    told = PortDetails.unpack(notice.data_details)
-    assert (notice.trap_number, told.lid_addr, told.port_no) == (trap, running.lid("leaf2"), 3)
+    messages = PortDetails.unpack(notice.data_details)
+    assert (notice.trap_number, messages.lid_addr, messages.port_no) == (trap, running.lid("leaf2"), 3)
 
 
 def test_a_watchdog_can_be_told(running):
@@ -171,7 +171,7 @@ def test_a_trap_goes_to_where_the_subnet_manager_is_now(running):
     assert running.set_port([1], 0, master_sm_lid=running.lid("h2")) == 0
     faults.pull_cable(running.devices, running.slot_of("leaf1/4"))
     running.subnet.due()
-    assert running.lid("leaf1") in {one.source.lid for one in other.arrivals()}
+    assert running.lid("leaf1") in {arrival.source.lid for arrival in other.arrivals()}
 
 
 def test_a_node_without_power_tells_nothing(running):

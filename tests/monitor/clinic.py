@@ -88,9 +88,9 @@ def ward(
         delta[:, way] = bits * load_share / 32
     for way in (Column.PORT_XMIT_PKTS, Column.PORT_RCV_PKTS):
         delta[:, way] = bits * load_share / (8 * 4174)
-    known = np.broadcast_to(ports.is_cabled[:, None], delta.shape).copy()
+    recorded = np.broadcast_to(ports.is_cabled[:, None], delta.shape).copy()
     n = len(ports)
     change = Change(
-        ports=ports, seconds=seconds, stamp_s=0.0, delta=delta, known=known, is_reset=np.zeros(n, bool), events=()
+        ports=ports, seconds=seconds, stamp_s=0.0, delta=delta, known=recorded, is_reset=np.zeros(n, bool), events=()
     )
     return Ward(ports, change)

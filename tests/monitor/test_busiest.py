@@ -16,12 +16,12 @@ PORTS = make_ports()
 
 
 def changed(*counts: tuple[str, Column, int], seconds: float = 10.0, silent: str = ""):
-    after, known = np.zeros((len(PORTS), len(Column)), np.int64), np.full((len(PORTS), 1), True)
+    after, recorded = np.zeros((len(PORTS), len(Column)), np.int64), np.full((len(PORTS), 1), True)
     for port, column, count in counts:
         after[FABRIC.find_port(port).slot, column] = count
     if silent:
-        known[FABRIC.find_port(silent).slot] = False
-    return between(make_reading(PORTS, 0), make_reading(PORTS, after, known, at_s=seconds))
+        recorded[FABRIC.find_port(silent).slot] = False
+    return between(make_reading(PORTS, 0), make_reading(PORTS, after, recorded, at_s=seconds))
 
 
 def test_errors_come_before_load_and_load_before_nothing():

@@ -58,8 +58,8 @@ def make_reading(ports: Ports, counters, known=True, *, at_s: float = 0.0, stamp
 
 def recabled(fabric, a: str, b: str):
     """The same with the other ends of two cables exchanged."""
-    links, one, two = fabric.links, fabric.find_port(a).slot, fabric.find_port(b).slot
-    ends = {one: two, two: one}
+    links, item, two = fabric.links, fabric.find_port(a).slot, fabric.find_port(b).slot
+    ends = {item: two, two: item}
     swapped = replace(links, a=np.array([ends.get(slot, slot) for slot in links.a.tolist()], np.int32))
     assert not np.array_equal(swapped.a, links.a)
     n = fabric.nodes
@@ -69,7 +69,7 @@ def recabled(fabric, a: str, b: str):
 
 
 def kinds(change: Change) -> set[tuple[str, str]]:
-    return {(one.kind, one.port) for one in change.events}
+    return {(event.kind, event.port) for event in change.events}
 
 
 counts = st.integers(0, 1 << 40)

@@ -32,8 +32,8 @@ def slots(fabric, port):
 
 
 def ring(fabric, *hosts):
-    told = {"name": "train", "pattern": "ring", "hosts": hosts, "wanted_gbit_s": 0.0}
-    (job,) = read_jobs(fabric, [told | {"wanted_gbit_s": 1e9}])
+    messages = {"name": "train", "pattern": "ring", "hosts": hosts, "wanted_gbit_s": 0.0}
+    (job,) = read_jobs(fabric, [messages | {"wanted_gbit_s": 1e9}])
     return job
 
 
@@ -43,9 +43,9 @@ def impact(fabric, port, jobs=(), **words) -> Impact:
     diagnosis = Diagnosis(
         suspects=(suspect,), notes=(), seconds=1, stamp_s=0, ports=0, links=0, tests=0, symbol_ber=0.0
     )
-    found = add_impact(diagnosis, fabric, jobs).suspects[0].impact
-    assert found is not None
-    return found
+    result = add_impact(diagnosis, fabric, jobs).suspects[0].impact
+    assert result is not None
+    return result
 
 
 def test_paths_are_those_of_the_forwarding_plane():

@@ -29,7 +29,7 @@ def watched() -> Watched:
 
 
 def test_the_first_columns_are_those_of_the_fabric():
-    assert [(one.name, int(one)) for one in Counter] == [(one.name, int(one)) for one in Column][: len(Counter)]
+    assert [(item.name, int(item)) for item in Counter] == [(item.name, int(item)) for item in Column][: len(Counter)]
 
 
 def test_a_reading_says_what_the_agents_count(watched):
@@ -59,8 +59,8 @@ def test_every_port_with_a_cable_is_read_under_its_own_name(watched):
 def test_a_quiet_fabric_is_not_walked_again_and_causes_are_not_asked_for(watched):
     watched.poll()
     watched.poll()
-    asked = {type(one)(one).name for one in watched.carrier.asked}
-    assert asked == {"SWITCH_INFO", "PORT_INFO", "PORT_COUNTERS_EXTENDED"}
+    requests = {type(item)(item).name for item in watched.carrier.asked}
+    assert requests == {"SWITCH_INFO", "PORT_INFO", "PORT_COUNTERS_EXTENDED"}
     assert watched.carrier.count(SmpAttribute.PORT_INFO) == len(watched.fabric.switches)
 
 
@@ -133,13 +133,13 @@ def test_a_port_that_falls_silent_is_unknown_and_not_zero(watched):
     change = between(before, after)
     assert value(after, "h8/1", C.SYMBOL_ERROR) is None
     assert delta(change, "h8/1", C.SYMBOL_ERROR) is None
-    assert [(one.kind, one.port) for one in change.events] == [("silent", "h8/1")]
+    assert [(event.kind, event.port) for event in change.events] == [("silent", "h8/1")]
     still = watched.poll()
     assert not watched.carrier.count(SmpAttribute.NODE_INFO)  # it was walked once, when it fell silent
     watched.carrier.silent = set()
     back = between(still, watched.poll())
     assert delta(back, "h8/1", C.SYMBOL_ERROR) is None
-    assert [(one.kind, one.port) for one in back.events] == [("answers", "h8/1")]
+    assert [(event.kind, event.port) for event in back.events] == [("answers", "h8/1")]
 
 
 def test_a_cable_that_is_pulled_and_comes_back(watched):
@@ -151,7 +151,7 @@ def test_a_cable_that_is_pulled_and_comes_back(watched):
     readings.append(watched.poll())
     down = between(*readings)
     assert delta(down, leaf, C.LINK_DOWNED) == 1
-    assert ("gone", host) in {(one.kind, one.port) for one in down.events}
+    assert ("gone", host) in {(event.kind, event.port) for event in down.events}
     assert down.ports.peer[down.ports.fabric.find_port(leaf).slot] == -1
     faults.plug_cable(watched.devices, watched.slot(host))
     watched.net.settle()
@@ -159,7 +159,7 @@ def test_a_cable_that_is_pulled_and_comes_back(watched):
     up = between(*readings[1:])
     assert delta(up, leaf, C.LINK_DOWNED) == 0  # the same cable as before
     assert delta(up, host, C.LINK_DOWNED) is None
-    assert {(one.kind, one.port) for one in up.events} == {("new", host), ("answers", host)}
+    assert {(event.kind, event.port) for event in up.events} == {("new", host), ("answers", host)}
 
 
 def test_a_link_that_trained_slower_is_walked_again(watched):

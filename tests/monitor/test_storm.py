@@ -26,25 +26,25 @@ class Storm:
         """Something at one cable, and errors counted here and there."""
         watched, host = self.watched, self.chance.choice(HOSTS)
         slot, leaf = watched.slot(host), watched.slot(self.leaf[host])
-        what = self.chance.choice(["pull", "plug", "silence", "speak", "reset"])
-        if what == "pull" and host not in self.out:
+        kind = self.chance.choice(["pull", "plug", "silence", "speak", "reset"])
+        if kind == "pull" and host not in self.out:
             faults.pull_cable(watched.devices, slot)
             watched.net.settle()
             self.out.add(host)
-        elif what == "plug" and self.out:
+        elif kind == "plug" and self.out:
             host = self.chance.choice(sorted(self.out))
             faults.plug_cable(watched.devices, watched.slot(host))
             watched.net.settle()
             self.out.discard(host)
-        elif what == "silence":
+        elif kind == "silence":
             self.silent.add(host)
-        elif what == "speak":
+        elif kind == "speak":
             self.silent.clear()
-        elif what == "reset":
+        elif kind == "reset":
             watched.fabric.counters[[slot, leaf]] = 0
         for port in self.chance.sample([*HOSTS, *self.leaf.values()], 4):
             watched.count(port, Column.SYMBOL_ERROR, self.chance.randrange(1, 100))
-        watched.carrier.silent = {self.lids[one] for one in self.silent}
+        watched.carrier.silent = {self.lids[item] for item in self.silent}
 
     def poll(self):
         """The reading, what is true, and who can have been heard."""
@@ -67,8 +67,8 @@ def test_a_storm(seed):
         after, now, heard = storm.poll()
         change = between(before, after)
         for port in now:
-            there = port in change.ports.fabric
-            told = delta(change, port, Column.SYMBOL_ERROR) if there else None
+            present = port in change.ports.fabric
+            messages = delta(change, port, Column.SYMBOL_ERROR) if present else None
             came = now[port] - was[port] if now[port] >= was[port] else now[port]
-            assert told == (came if port in heard & heard_before else None), (port, change.events)
+            assert messages == (came if port in heard & heard_before else None), (port, change.events)
         before, was, heard_before = after, now, heard

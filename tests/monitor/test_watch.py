@@ -40,41 +40,43 @@ class Stage(Watched):
 
     def metrics(self, after_s: float = 0.0, more=()) -> dict[str, float]:
         """By name and labels."""
-        told = render(self.watch.latest, now_s=self.now_s + after_s, more=more).decode()
-        return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in told.splitlines() if line[0] != "#"}
+        messages = render(self.watch.latest, now_s=self.now_s + after_s, more=more).decode()
+        return {
+            line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in messages.splitlines() if line[0] != "#"
+        }
 
     def sample(self, port: str) -> str:
-        found = self.fabric.find_port(port)
-        guid = self.fabric.ports.guid[found.slot] if port.startswith("h") else found.node.guid
-        return f'{{guid="0x{guid:016x}",port="{found.number}"}}'
+        result = self.fabric.find_port(port)
+        guid = self.fabric.ports.guid[result.slot] if port.startswith("h") else result.node.guid
+        return f'{{guid="0x{guid:016x}",port="{result.number}"}}'
 
 
 @pytest.fixture
 def stage() -> Stage:
-    made = Stage()
-    made.carrier.send, made.carrier.poll = made.carrier.carrier.send, made.carrier.carrier.poll
-    return made
+    result = Stage()
+    result.carrier.send, result.carrier.poll = result.carrier.carrier.send, result.carrier.carrier.poll
+    return result
 
 
 def test_counters_have_the_names_of_infiniband_exporter(stage):
     stage.count("leaf1/1", C.SYMBOL_ERROR, 7)
     stage.count("h8/1", C.PORT_XMIT_DATA_WORDS, 1 << 61)  # in bytes it has more bits than a signed number
     stage.tick()
-    told = stage.metrics()
-    assert told["infiniband_switch_port_symbol_error_total" + stage.sample("leaf1/1")] == 7
-    assert told["infiniband_hca_port_transmit_data_bytes_total" + stage.sample("h8/1")] >= 1 << 63
+    messages = stage.metrics()
+    assert messages["infiniband_switch_port_symbol_error_total" + stage.sample("leaf1/1")] == 7
+    assert messages["infiniband_hca_port_transmit_data_bytes_total" + stage.sample("h8/1")] >= 1 << 63
     port = stage.fabric.find_port("leaf1/1")
     assert (
-        told["infiniband_switch_port_rate_bytes_per_second" + stage.sample("leaf1/1")]
+        messages["infiniband_switch_port_rate_bytes_per_second" + stage.sample("leaf1/1")]
         == port.link.rate_gbit_s * 1e9 / 8
     )
     far = port.peer
     guid = stage.fabric.ports.guid[far.slot]
     uplink = f'port="1",switch="leaf1",uplink="h1 mlx5_0",uplink_guid="0x{guid:016x}",uplink_type="CA"'
-    assert any(name.startswith("infiniband_switch_uplink_info") and uplink in name for name in told)
-    assert told["weft_port_info" + stage.sample("leaf1/1").replace("}", ',name="leaf1/1"}')] == 1
-    assert told["weft_monitor_up"] == 1
-    assert told["weft_sm_up"] == 0  # it stands still here
+    assert any(name.startswith("infiniband_switch_uplink_info") and uplink in name for name in messages)
+    assert messages["weft_port_info" + stage.sample("leaf1/1").replace("}", ',name="leaf1/1"}')] == 1
+    assert messages["weft_monitor_up"] == 1
+    assert messages["weft_sm_up"] == 0  # it stands still here
 
 
 def test_a_lab_whose_clock_is_faster_is_no_older_for_it(stage):
@@ -82,9 +84,9 @@ def test_a_lab_whose_clock_is_faster_is_no_older_for_it(stage):
     stage.tick()
     before = stage.metrics()["weft_monitor_clock_seconds_total"]
     assert stage.tick(10).change.seconds == 1000
-    told = stage.metrics(after_s=4)
-    assert told["weft_monitor_reading_age_seconds"] == 4
-    assert told["weft_monitor_clock_seconds_total"] == before + 1000
+    messages = stage.metrics(after_s=4)
+    assert messages["weft_monitor_reading_age_seconds"] == 4
+    assert messages["weft_monitor_clock_seconds_total"] == before + 1000
 
 
 def test_a_lab_that_was_begun_anew_has_another_clock(stage):
@@ -106,11 +108,11 @@ def test_what_is_not_known_has_no_sample(stage):
     stage.tick()
     stage.carrier.silent = {stage.devices.lid(stage.slot("h8/1"))}
     stage.tick()
-    told = stage.metrics()
-    assert not any(name.endswith(stage.sample("h8/1")) and "_total" in name for name in told)
-    assert "infiniband_hca_port_symbol_error_total" + stage.sample("h7/1") in told
-    assert told["weft_monitor_silent_ports"] == 1
-    assert told['weft_monitor_events_total{kind="silent"}'] == 1
+    messages = stage.metrics()
+    assert not any(name.endswith(stage.sample("h8/1")) and "_total" in name for name in messages)
+    assert "infiniband_hca_port_symbol_error_total" + stage.sample("h7/1") in messages
+    assert messages["weft_monitor_silent_ports"] == 1
+    assert messages['weft_monitor_events_total{kind="silent"}'] == 1
 
 
 def test_two_scrapes_of_one_reading_are_the_same(stage):
@@ -144,10 +146,10 @@ def test_a_round_that_fails_says_so_and_the_next_has_a_new_poller(stage):
     stage.watch._poller, stage.watch._again = Gone(), Gone
     assert stage.tick().failure == stage.tick().failure == "lab mine is gone"
     stage.watch._again = lambda: good
-    told = stage.metrics()
-    assert told["weft_monitor_up"] == 0
-    assert told["weft_monitor_failures_total"] == 2
-    assert not any(name.startswith("infiniband_") for name in told)
+    messages = stage.metrics()
+    assert messages["weft_monitor_up"] == 0
+    assert messages["weft_monitor_failures_total"] == 2
+    assert not any(name.startswith("infiniband_") for name in messages)
     latest = stage.tick()
     assert not latest.failure
     assert latest.change.seconds == 30  # nothing was read between
@@ -160,9 +162,9 @@ def test_suspects_are_told(stage):
     for _ in range(2):
         stage.count("leaf1/1", C.SYMBOL_ERROR, 100_000)
         stage.tick()
-    told = stage.metrics()
-    assert told["weft_suspects"] == 1
-    assert any(re.match(r'weft_suspect_confidence\{port="leaf1/1",peer="h1/1",kind="', name) for name in told)
+    messages = stage.metrics()
+    assert messages["weft_suspects"] == 1
+    assert any(re.match(r'weft_suspect_confidence\{port="leaf1/1",peer="h1/1",kind="', name) for name in messages)
 
 
 def test_who_serves_may_add_metrics_of_its_own(stage):

@@ -27,7 +27,7 @@ class Listener:
 
     def exchange(self, mads, to=None, **how):
         kind = PerfAttribute if to is not None else SmpAttribute
-        self.asked += [kind(one) for one in (mads[:, 16].astype(int) << 8 | mads[:, 17]).tolist()]
+        self.asked += [kind(item) for item in (mads[:, 16].astype(int) << 8 | mads[:, 17]).tolist()]
         answers, came = self.carrier.exchange(mads, to, timeout_ms=1, retries=0)
         if to is not None:
             lost = np.isin(to, [*self.silent])
@@ -36,7 +36,7 @@ class Listener:
 
     def count(self, attribute: PerfAttribute | SmpAttribute) -> int:
         """How often it was asked for. Attributes of two classes may have one number."""
-        return sum(one is attribute for one in self.asked)
+        return sum(item is attribute for item in self.asked)
 
 
 class Watched:

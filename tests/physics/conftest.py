@@ -91,10 +91,10 @@ class Arithmetic:
         return round(1000 * cost.post_ns) + round(1000 * cost.read_ns) + lone_ps
 
     def _lone_ps_per_kib(self, host):
-        known = next((one for one in catalog.adapters() if one.name == self._model(host)), None)
-        if known is None:
+        recorded = next((adapter for adapter in catalog.adapters() if adapter.name == self._model(host)), None)
+        if recorded is None:
             return 0
-        speed, width = parse_label(known.pcie_per_port)
+        speed, width = parse_label(recorded.pcie_per_port)
         return round(1024 * 8_000 / (speed.rate_gbit_s(width) * timings().pcie.lone))
 
     def adapter_ps(self, host, name):

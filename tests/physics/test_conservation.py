@@ -111,11 +111,11 @@ def check_flows(fabric, use):
     peers = np.where(fabric.ports.peer >= 0, fabric.ports.peer, 0)
     plugged = fabric.ports.peer >= 0
     for switch in fabric.of_kind(NodeKind.SWITCH):
-        here = plugged & (fabric.ports.node == switch)
-        lost = int((use.corrupted_packets + use.dropped_packets)[here].sum())
-        assert use.xmit_packets[peers[here]].sum() == use.xmit_packets[here].sum() + lost
+        local = plugged & (fabric.ports.node == switch)
+        lost = int((use.corrupted_packets + use.dropped_packets)[local].sum())
+        assert use.xmit_packets[peers[local]].sum() == use.xmit_packets[local].sum() + lost
         if not lost:
-            assert use.xmit_bytes[peers[here]].sum() == use.xmit_bytes[here].sum()
+            assert use.xmit_bytes[peers[local]].sum() == use.xmit_bytes[local].sum()
 
 
 @settings(**(FEW | {"max_examples": 60}))

@@ -74,14 +74,14 @@ def test_two_adapters_and_a_cable_need_no_tables(pair, arithmetic, run):
 def test_a_generation_costs_its_own_line_switch_and_error_correction(server, speed, arithmetic, run):
     """A fabric out of the catalog: models have figures of their own."""
     fabric = route(weft.load(f"star:hosts=2,server={server},speed={speed}")).fabric
-    physics, (here, there) = arithmetic(fabric), fabric.servers
-    assert fabric[f"{here}/1"].link.label == f"4x{speed}"
-    result = run(fabric, [(here, there, 4096)], columns=SEND | {"transport": Transport.UC})
+    physics, (local, present) = arithmetic(fabric), fabric.servers
+    assert fabric[f"{local}/1"].link.label == f"4x{speed}"
+    result = run(fabric, [(local, present, 4096)], columns=SEND | {"transport": Transport.UC})
     assert result.finish_ps[0] == (
-        physics.lead_ps(here, 4096)
-        + physics.data_ps(f"{here}/1")
-        + physics.path_ps(f"{here}/1", "leaf1/2")
-        + physics.adapter_ps(there, "receive")
+        physics.lead_ps(local, 4096)
+        + physics.data_ps(f"{local}/1")
+        + physics.path_ps(f"{local}/1", "leaf1/2")
+        + physics.adapter_ps(present, "receive")
     )
 
 

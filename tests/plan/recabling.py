@@ -48,7 +48,7 @@ def plug(fabric: Fabric, one: str, other: str) -> Fabric:
 
 
 def renamed(fabric: Fabric, names: dict[str, str]) -> Fabric:
-    name = tuple(names.get(one, one) for one in fabric.nodes.name)
+    name = tuple(names.get(item, item) for item in fabric.nodes.name)
     return replace(fabric, nodes=replace(fabric.nodes, name=name, description=name))
 
 
@@ -60,24 +60,24 @@ def free_ports(fabric: Fabric) -> np.ndarray:
 
 def carry_out(audit: Audit, found: Fabric, plan: Fabric) -> Cables:
     """FOUND after the walk: all plugs are pulled, then all are plugged in."""
-    there, planned = cables_of(found), cables_of(plan)
-    at = {port: cable for cable in there for port in cable}
+    present, planned = cables_of(found), cables_of(plan)
+    at = {port: cable for cable in present for port in cable}
     pulled, plugged = [], {}
     for number, action in audit.walk():
         own = [frozenset(ends) for ends in audit.findings[number - 1].cables]
         if action.do is Do.MOVE:
             pulled.append(at[action.at])
-            plugged[at[action.at] - {action.at} | {action.to}] = there[at[action.at]]
+            plugged[at[action.at] - {action.at} | {action.to}] = present[at[action.at]]
         elif action.do in (Do.PULL, Do.REMOVE):
             pulled += own if action.do is Do.REMOVE else [frozenset((action.at, action.to))]
         elif action.do in (Do.PLUG, Do.INSTALL):
             new = own if action.do is Do.INSTALL else [frozenset((action.at, action.to))]
             plugged |= {cable: planned[cable] for cable in new}
     for cable in pulled:
-        del there[cable]
-    assert not there.keys() & plugged.keys()
-    there |= plugged
+        del present[cable]
+    assert not present.keys() & plugged.keys()
+    present |= plugged
     for _, action in audit.walk():
         if action.do is Do.REPLACE:
-            there[frozenset((action.at, action.to))] = planned[frozenset((action.at, action.to))]
-    return there
+            present[frozenset((action.at, action.to))] = planned[frozenset((action.at, action.to))]
+    return present

@@ -31,7 +31,7 @@ def audit(found, plan):
 
 
 def kinds(done):
-    return Counter(one.kind for one in done.findings)
+    return Counter(finding.kind for finding in done.findings)
 
 
 @pytest.fixture(scope="module")
@@ -48,9 +48,9 @@ def test_a_fabric_is_as_its_plan(tree):
 
 def test_two_cables_exchanged_on_a_leaf_are_one_finding_on_that_leaf(tree):
     done = audit(exchange(tree, "leaf1/5", "leaf1/7"), tree)
-    (one,) = done.findings
-    assert one.kind is Kind.SWAPPED
-    assert one.text == "leaf1/5 and leaf1/7 are swapped; the same devices are connected, so routing is not affected"
+    (item,) = done.findings
+    assert item.kind is Kind.SWAPPED
+    assert item.text == "leaf1/5 and leaf1/7 are swapped; the same devices are connected, so routing is not affected"
     assert [str(action) for _, action in done.walk()] == [
         "leaf1/5: pull, plug into leaf1/7",
         "leaf1/7: pull, plug into leaf1/5",
@@ -58,33 +58,33 @@ def test_two_cables_exchanged_on_a_leaf_are_one_finding_on_that_leaf(tree):
 
 
 def test_parallel_cables_exchanged_do_no_harm_to_routing(tree):
-    (one,) = audit(exchange(tree, "leaf1/5", "leaf1/6"), tree).findings
-    assert one.kind is Kind.SWAPPED
-    assert one.harmless
+    (item,) = audit(exchange(tree, "leaf1/5", "leaf1/6"), tree).findings
+    assert item.kind is Kind.SWAPPED
+    assert item.harmless
 
 
 def test_uplinks_of_two_leaves_exchanged_between_spines_do_harm(tree):
     done = audit(exchange(tree, "leaf1/5", "leaf2/7"), tree)
-    (one,) = done.findings
-    assert (one.kind, one.harmless) == (Kind.SWAPPED, False)
-    assert {action.do for action in one.actions} == {Do.MOVE}
+    (item,) = done.findings
+    assert (item.kind, item.harmless) == (Kind.SWAPPED, False)
+    assert {action.do for action in item.actions} == {Do.MOVE}
 
 
 def test_a_circle_of_three_is_one_finding(tree):
-    (one,) = audit(exchange(tree, "leaf1/5", "leaf1/7", "leaf1/8"), tree).findings
-    assert one.kind is Kind.SWAPPED
-    assert len(one.actions) == 3
-    assert len(one.cables) == 3
+    (item,) = audit(exchange(tree, "leaf1/5", "leaf1/7", "leaf1/8"), tree).findings
+    assert item.kind is Kind.SWAPPED
+    assert len(item.actions) == 3
+    assert len(item.cables) == 3
 
 
 def test_each_kind_is_named(tree):
-    found = exchange(tree, "spine1/1", "spine1/8")  # which is free
-    found = faults.remove_link(found, "leaf2/5")
-    found = faults.slow(found, "leaf3/6", "1xNDR")
-    found = plug(found, "spine1/7", "spine2/8")
-    found = faults.kill(found, "h12")
-    done = audit(found, tree)
-    assert {(one.kind, one.text) for one in done.findings} == {
+    result = exchange(tree, "spine1/1", "spine1/8")  # which is free
+    result = faults.remove_link(result, "leaf2/5")
+    result = faults.slow(result, "leaf3/6", "1xNDR")
+    result = plug(result, "spine1/7", "spine2/8")
+    result = faults.kill(result, "h12")
+    done = audit(result, tree)
+    assert {(finding.kind, finding.text) for finding in done.findings} == {
         (
             Kind.WRONG_PORT,
             "leaf1/5 goes to spine1/8, not to spine1/1; the same devices are connected, so routing is not affected",
@@ -95,21 +95,21 @@ def test_each_kind_is_named(tree):
         (Kind.DEVICE_MISSING, "h12 is not seen, nor 1 cable of it"),
     }
     assert done.as_planned == done.cables - 4
-    assert carry_out(done, found, tree) == cables_of(tree)
+    assert carry_out(done, result, tree) == cables_of(tree)
 
 
 def test_a_device_that_is_not_planned_takes_its_cables_along(tree):
     done = audit(tree, faults.kill(tree, "spine2"))
-    (one,) = done.findings
-    assert one.kind is Kind.DEVICE_EXTRA
-    assert len(one.cables) == len(tree.find_node("spine2").peers)
+    (item,) = done.findings
+    assert item.kind is Kind.DEVICE_EXTRA
+    assert len(item.cables) == len(tree.find_node("spine2").peers)
 
 
 def test_a_server_that_is_gone_is_one_finding():
     plan = weft.load("superpod:su=1,radix=8")
-    (one,) = audit(faults.kill(plan, "dgx3"), plan).findings
-    assert one.text == "dgx3 is not seen, nor 8 cables of it"
-    assert len(one.actions) == 1
+    (item,) = audit(faults.kill(plan, "dgx3"), plan).findings
+    assert item.text == "dgx3 is not seen, nor 8 cables of it"
+    assert len(item.actions) == 1
 
 
 def test_what_is_faster_than_planned_is_no_finding(tree):
@@ -120,7 +120,7 @@ def test_what_is_faster_than_planned_is_no_finding(tree):
 
 
 def test_devices_of_other_names_are_known_by_their_guids(tree):
-    named = {one: f"x{one}" for one in tree.nodes.name}
+    named = {item: f"x{item}" for item in tree.nodes.name}
     guid = tree.nodes.guid + np.uint64(7)  # not those that weft makes up
     plan = replace(tree, nodes=replace(tree.nodes, guid=guid))
     done = audit(renamed(plan, named), plan)
@@ -132,26 +132,26 @@ def test_guids_that_weft_made_up_identify_nothing(tree):
     with pytest.raises(
         ConfigError, match=r"no device of .*\(h1, h2, h3, \.\.\. against xh1, xh2, xh3, \.\.\.\) or GUID"
     ):
-        audit(tree, renamed(tree, {one: f"x{one}" for one in tree.nodes.name}))
+        audit(tree, renamed(tree, {item: f"x{item}" for item in tree.nodes.name}))
 
 
 def test_a_switch_of_another_name_is_known_by_its_cables(tree):
-    found = exchange(renamed(tree, {"leaf2": "rack7", "spine1": "top"}), "rack7/5", "rack7/7")
-    done = audit(found, tree)
-    assert [one.kind for one in done.findings] == [Kind.OTHER_NAME, Kind.SWAPPED, Kind.OTHER_NAME]
+    result = exchange(renamed(tree, {"leaf2": "rack7", "spine1": "top"}), "rack7/5", "rack7/7")
+    done = audit(result, tree)
+    assert [finding.kind for finding in done.findings] == [Kind.OTHER_NAME, Kind.SWAPPED, Kind.OTHER_NAME]
     assert done.findings[0].text == "rack7 stands where leaf2 should: another name, or another box"
     assert str(done.findings[1].actions[0]) == "leaf2/5: pull, plug into leaf2/7"
 
 
 def test_leaves_and_spines_that_all_have_other_names_are_known_from_the_hosts_up(tree):
-    found = renamed(tree, {name: f"x{name}" for name in tree.nodes.name if name[0] != "h"})
-    assert kinds(audit(found, tree)) == {Kind.OTHER_NAME: 5}
+    result = renamed(tree, {name: f"x{name}" for name in tree.nodes.name if name[0] != "h"})
+    assert kinds(audit(result, tree)) == {Kind.OTHER_NAME: 5}
 
 
 def test_a_stranger_in_one_port_of_many_is_not_the_switch_that_is_missing(tree):
     lone = renamed(tree, {"spine1": "other"})
-    others = [port.name for port in lone["other"].ports if port.peer][1:]
-    for port in others:
+    rest = [port.name for port in lone["other"].ports if port.peer][1:]
+    for port in rest:
         lone = faults.remove_link(lone, port)
     assert kinds(audit(lone, tree)) == {Kind.DEVICE_MISSING: 1, Kind.DEVICE_EXTRA: 1, Kind.WRONG_PORT: 1}
 
@@ -159,11 +159,11 @@ def test_a_stranger_in_one_port_of_many_is_not_the_switch_that_is_missing(tree):
 def test_the_only_adapter_that_is_seen_of_a_server_is_known(tmp_path):
     """A dump names it after the server alone, as long as no other of the server is there."""
     plan = weft.load("superpod:su=1,radix=8,servers=1")
-    found = plan
+    result = plan
     for adapter in plan.find_server("dgx1").hcas:
         if adapter.name != "dgx1/mlx5_4" and adapter.port(1).peer:
-            found = faults.kill(found, adapter.name)
-    files.write(found, tmp_path / "found.ibnetdiscover")
+            result = faults.kill(result, adapter.name)
+    files.write(result, tmp_path / "found.ibnetdiscover")
     dump = weft.load(str(tmp_path / "found.ibnetdiscover"))
     assert "dgx1" in dump.node_index
     assert kinds(audit(dump, plan)) == {Kind.MISSING: 7}
@@ -191,31 +191,31 @@ def miscabled(draw):
     b = np.r_[ends[rows, 1], spare[extra : 2 * extra]].astype(np.int32)
     width = links.width.copy()
     width[draw(st.lists(st.integers(0, len(rows) - 1), max_size=2))] = 1
-    found = plan.with_links(replace(links, a=a, b=b, width=width))
+    result = plan.with_links(replace(links, a=a, b=b, width=width))
     for name in draw(st.lists(st.sampled_from(plan.nodes.name), unique=True, max_size=1)):
-        found = faults.kill(found, name)
-    return found, plan
+        result = faults.kill(result, name)
+    return result, plan
 
 
 @given(miscabled())
 def test_the_walk_makes_the_plan_of_whatever_stands(pair):
-    found, plan = pair
-    done = audit(found, plan)
-    assert carry_out(done, found, plan) == cables_of(plan)
-    assert done.ok == (cables_of(found) == cables_of(plan))
+    result, plan = pair
+    done = audit(result, plan)
+    assert carry_out(done, result, plan) == cables_of(plan)
+    assert done.ok == (cables_of(result) == cables_of(plan))
 
 
 @given(miscabled())
 def test_no_shorter_walk_makes_the_plan(pair):
     """A cable that shares an end with a planned one saves a plug, if the other fits, and one at most: a matching."""
-    found, plan = pair
-    done = audit(found, plan)
-    there, wanted = cables_of(found).keys(), cables_of(plan).keys()
-    off, due = there - wanted, wanted - there
-    fits = ((one, other) for one in off for other in due if len({port[0] == "h" for port in one ^ other}) == 1)
-    graph = networkx.Graph((("off", one), ("due", other)) for one, other in fits if one & other)
+    result, plan = pair
+    done = audit(result, plan)
+    present, expected = cables_of(result).keys(), cables_of(plan).keys()
+    off, due = present - expected, expected - present
+    fits = ((item, other) for item in off for other in due if len({port[0] == "h" for port in item ^ other}) == 1)
+    graph = networkx.Graph((("off", item), ("due", other)) for item, other in fits if item & other)
     saved = len(networkx.max_weight_matching(graph, maxcardinality=True))
-    installed = sum(len(one.cables) for one in done.findings if one.kind is Kind.DEVICE_MISSING)
+    installed = sum(len(item.cables) for item in done.findings if item.kind is Kind.DEVICE_MISSING)
     assert sum(action.do in PLUGS for _, action in done.walk()) + installed == len(off) + len(due) - saved
 
 
@@ -231,36 +231,36 @@ def injected(plan, seed):
     names = iter([plan.port(int(slot)).name for slot in slots])
     host = rng.permutation(np.flatnonzero((plan.nodes.kind[plan.ports.node] == NodeKind.HCA) & (plan.ports.peer >= 0)))
     leaf_ports = iter([plan.port(int(plan.ports.peer[slot])).name for slot in host])
-    found = plan
+    result = plan
     for _ in range(4):
-        found = exchange(found, next(names), next(names))
-        found = exchange(found, next(leaf_ports), next(leaf_ports))
-    found = exchange(found, next(names), next(names), next(names))
+        result = exchange(result, next(names), next(names))
+        result = exchange(result, next(leaf_ports), next(leaf_ports))
+    result = exchange(result, next(names), next(names), next(names))
     for _ in range(3):
-        found = faults.remove_link(found, next(names))
-        found = faults.slow(found, next(names), "1xHDR")
+        result = faults.remove_link(result, next(names))
+        result = faults.slow(result, next(names), "1xHDR")
     spare = iter(rng.permutation(free_ports(plan)).tolist())
     for _ in range(2):
-        found = plug(found, plan.port(next(spare)).name, plan.port(next(spare)).name)
-    found = exchange(found, next(names), plan.port(next(spare)).name)
-    return found, {Kind.SWAPPED: 9, Kind.MISSING: 3, Kind.SLOWER: 3, Kind.EXTRA: 2, Kind.WRONG_PORT: 1}
+        result = plug(result, plan.port(next(spare)).name, plan.port(next(spare)).name)
+    result = exchange(result, next(names), plan.port(next(spare)).name)
+    return result, {Kind.SWAPPED: 9, Kind.MISSING: 3, Kind.SLOWER: 3, Kind.EXTRA: 2, Kind.WRONG_PORT: 1}
 
 
 def test_selene_with_faults_shows_each_and_nothing_else(selene):
-    found, expected = injected(selene, seed=1)
-    done = audit(found, selene)
+    result, expected = injected(selene, seed=1)
+    done = audit(result, selene)
     assert kinds(done) == expected
-    assert carry_out(done, found, selene) == cables_of(selene)
+    assert carry_out(done, result, selene) == cables_of(selene)
 
 
 def test_a_dump_of_ndr_with_faults_read_back_from_a_file(ndr_dump, tmp_path):
     """As `ibnetdiscover` prints it: names, and what is not seen, come from the text."""
     plan = weft.load(str(ndr_dump))
-    found, expected = injected(plan, seed=4)
-    files.write(found, tmp_path / "found.ibnetdiscover")
+    result, expected = injected(plan, seed=4)
+    files.write(result, tmp_path / "found.ibnetdiscover")
     assert kinds(audit(weft.load(str(tmp_path / "found.ibnetdiscover")), plan)) == expected
     files.write(plan, tmp_path / "plan.ndt")
-    assert kinds(audit(found, weft.load(str(tmp_path / "plan.ndt")))) == expected
+    assert kinds(audit(result, weft.load(str(tmp_path / "plan.ndt")))) == expected
 
 
 # -- where things stand ---------------------------------------------------------------------------------------------

@@ -194,8 +194,8 @@ def test_the_published_estimate_for_1024_gpus_stands_beside_the_bill() -> None:
     fibres = bill.count("fibre")
     assert fibres == 2048 - 40
     optics = [item.total for item in bill.items if item.kind == "transceiver"]
-    assert sum(one.low_usd for one in optics) == pytest.approx(1.2e6 * fibres / 2048, rel=0.01)
-    assert sum(one.high_usd for one in optics) == pytest.approx(1.6e6 * fibres / 2048, rel=0.01)
+    assert sum(optic.low_usd for optic in optics) == pytest.approx(1.2e6 * fibres / 2048, rel=0.01)
+    assert sum(optic.high_usd for optic in optics) == pytest.approx(1.6e6 * fibres / 2048, rel=0.01)
     assert len(weft.load("superpod:su=4").of_kind(NodeKind.GPU)) == bill.gpus == 1024
 
 

@@ -28,17 +28,17 @@ def cabled(spec: str, room: Room = Room()) -> Cabling:  # noqa: B008 - it is fro
 
 def test_two_racks_by_hand() -> None:
     """Up from the middle of the box to the trays at 2.6 m, 0.6 m to the next rack, down, and 0.3 m at both ends."""
-    found = cabled("star:hosts=2,server=dgx-h100", TWO_RACKS)
-    assert [found.racks.position(box) for box in range(3)] == ["A01-U1", "A01-U9", "A02-U16"]
+    result = cabled("star:hosts=2,server=dgx-h100", TWO_RACKS)
+    assert [result.racks.position(box) for box in range(3)] == ["A01-U1", "A01-U9", "A02-U16"]
     unit_m = 0.04445
     for box, middle_u in ((0, 4), (1, 12)):
-        mine = found.route_m[found.low_box == box]
+        mine = result.route_m[result.low_box == box]
         by_hand_m = 0.3 + (2.6 - middle_u * unit_m) + 0.6 + (2.6 - 15.5 * unit_m) + 0.3
         assert mine == pytest.approx(by_hand_m, abs=5e-4)
-    assert set(found.length_m.tolist()) == {7.0}
-    assert found.trays.row_cables.tolist() == [[16, 16]]
-    assert found.trays.fullest == ("the tray above A01", 16)
-    assert found.bundles == 1
+    assert set(result.length_m.tolist()) == {7.0}
+    assert result.trays.row_cables.tolist() == [[16, 16]]
+    assert result.trays.fullest == ("the tray above A01", 16)
+    assert result.bundles == 1
 
 
 def test_lower_trays_bring_the_same_cables_into_the_reach_of_copper() -> None:
@@ -59,11 +59,11 @@ def test_two_adapters_of_a_server_share_a_plug_and_so_a_leaf_or_light() -> None:
 
 
 def test_inside_a_rack_a_cable_goes_straight() -> None:
-    found = cabled("star:hosts=2")
-    racks = found.racks
+    result = cabled("star:hosts=2")
+    racks = result.racks
     assert set(racks.rack.tolist()) == {0}
-    assert found.route_m == pytest.approx(
-        np.abs(racks.u[found.low_box] - racks.u[found.high_box]) * 0.04445 + 0.6, abs=5e-4
+    assert result.route_m == pytest.approx(
+        np.abs(racks.u[result.low_box] - racks.u[result.high_box]) * 0.04445 + 0.6, abs=5e-4
     )
 
 
@@ -75,8 +75,8 @@ def test_cross_trays_are_spread_evenly_and_a_single_tray_is_in_the_middle(trays:
 
 def test_a_cable_runs_from_the_lower_tier_and_in_a_tier_from_the_first_box() -> None:
     for spec in ("torus:3x3", "superpod:su=1,radix=8"):
-        found = cabled(spec)
-        tier, low, high = found.racks.tier, found.low_box, found.high_box
+        result = cabled(spec)
+        tier, low, high = result.racks.tier, result.low_box, result.high_box
         assert ((tier[low] < tier[high]) | ((tier[low] == tier[high]) & (low < high))).all()
     assert (tier[high] == 2).any()
 
@@ -84,40 +84,40 @@ def test_a_cable_runs_from_the_lower_tier_and_in_a_tier_from_the_first_box() -> 
 def test_over_the_nearest_cross_tray_to_another_row() -> None:
     """Racks of one server each, at most three in a row, trays at both ends: from A01 half a rack to the left one."""
     room = Room(racks_per_row=3, rack_u=10, cross_trays=2)
-    found = cabled("star:hosts=6,server=dgx-h100", room)
-    racks = found.racks
+    result = cabled("star:hosts=6,server=dgx-h100", room)
+    racks = result.racks
     assert racks.names == ("A01", "A02", "B01", "B02", "C01", "C02", "C03")
     network = int(racks.rack[racks.tier.argmax()])
-    for one in range(6):
-        rack = int(racks.rack[one])
+    for item in range(6):
+        rack = int(racks.rack[item])
         if racks.row[rack] != racks.row[network]:
             columns = min(
                 racks.column[rack] + racks.column[network] + 1, 5 - racks.column[rack] - racks.column[network]
             )
             along_m = columns * 0.6 + abs(racks.row[rack] - racks.row[network]) * 2.4
-            mine = found.route_m[found.low_box == one]
+            mine = result.route_m[result.low_box == item]
             assert mine == pytest.approx(along_m + 5.2 - (4 + 8.5) * 0.04445 + 0.6, abs=5e-4)
-    assert found.trays.cross_cables.sum() > 0
+    assert result.trays.cross_cables.sum() > 0
 
 
 def test_every_cable_is_sold_is_long_enough_and_reaches() -> None:
     for spec in ("superpod:su=2", "superpod:su=2,server=dgx-a100", "fat-tree:hosts=128,radix=16", "torus:4x4"):
-        found = cabled(spec)
-        for length_m, route_m, part in zip(found.length_m, found.route_m, found.part, strict=True):
+        result = cabled(spec)
+        for length_m, route_m, part in zip(result.length_m, result.route_m, result.part, strict=True):
             assert route_m <= length_m
-            assert length_m in found.parts[part].lengths_m
-        links = found.fabric.links
-        assert (links.length_m[found.link] == found.length_m.astype(np.float32)).all()
-        assert {Medium(int(one)) for one in links.medium[found.link]} == {part.medium for part in found.parts}
+            assert length_m in result.parts[part].lengths_m
+        links = result.fabric.links
+        assert (links.length_m[result.link] == result.length_m.astype(np.float32)).all()
+        assert {Medium(int(item)) for item in links.medium[result.link]} == {part.medium for part in result.parts}
 
 
 def test_a_tray_carries_what_lies_in_it() -> None:
     """Each cable fills the places from its rack to the other, or to the cross tray: counted one by one."""
-    found = cabled("superpod:su=4", Room(racks_per_row=10))
-    racks, trays = found.racks, found.trays
+    result = cabled("superpod:su=4", Room(racks_per_row=10))
+    racks, trays = result.racks, result.trays
     by_hand = np.zeros_like(trays.row_cables)
     between = np.zeros_like(trays.cross_cables)
-    for a, b, cross in zip(racks.rack[found.low_box], racks.rack[found.high_box], found.cross, strict=True):
+    for a, b, cross in zip(racks.rack[result.low_box], racks.rack[result.high_box], result.cross, strict=True):
         if a == b:
             continue
         if cross < 0:
@@ -134,12 +134,12 @@ def test_a_tray_carries_what_lies_in_it() -> None:
 
 
 def test_two_links_of_a_cage_have_one_medium_and_copper_one_length() -> None:
-    found = cabled("superpod:su=1")
-    for joint in np.unique(found.joint):
-        mine = found.joint == joint
-        assert len(set(found.part[mine].tolist())) == 1
-        if not found.optical[mine].any():
-            assert len(set(found.length_m[mine].tolist())) == 1
+    result = cabled("superpod:su=1")
+    for joint in np.unique(result.joint):
+        mine = result.joint == joint
+        assert len(set(result.part[mine].tolist())) == 1
+        if not result.optical[mine].any():
+            assert len(set(result.length_m[mine].tolist())) == 1
 
 
 def test_no_twin_port_copper_between_cages_that_lead_to_several() -> None:
@@ -164,7 +164,7 @@ def test_reaches_are_those_of_the_published_guides() -> None:
     path = Path(__file__).parents[3] / "shared" / "figures" / "hardware_prices_cables.json"
     if not path.is_file():
         pytest.skip(f"{path} is not there")
-    told = {record["id"]: record["value"] for record in json.loads(path.read_text())["records"]}
+    messages = {record["id"]: record["value"] for record in json.loads(path.read_text())["records"]}
     for name, record in (
         ("NDR-DAC", "ndr_dac_switch"),
         ("NDR-DAC-split", "ndr_dac_splitter"),
@@ -173,9 +173,9 @@ def test_reaches_are_those_of_the_published_guides() -> None:
     ):
         part = catalog.find(name)
         assert isinstance(part, catalog.Cable)
-        assert [part.lengths_m[0], part.reach_m] == told[record]["length_m"]
+        assert [part.lengths_m[0], part.reach_m] == messages[record]["length_m"]
     assert catalog.cable_for("NDR", 50).name == "NDR-SR4"
-    assert catalog.cable_for("NDR", 50).reach_m == told["ndr_mm"]["reach_m_om4"]
-    assert catalog.cable_for("NDR", 51).reach_m == told["ndr_sm"]["reach_m"]
-    assert catalog.cable_for("HDR", 100).reach_m == told["hdr_aoc"]["max_m"]
-    assert catalog.cable_for("HDR", 2.1).lengths_m[0] == told["hdr_aoc"]["listed_m"][0]
+    assert catalog.cable_for("NDR", 50).reach_m == messages["ndr_mm"]["reach_m_om4"]
+    assert catalog.cable_for("NDR", 51).reach_m == messages["ndr_sm"]["reach_m"]
+    assert catalog.cable_for("HDR", 100).reach_m == messages["hdr_aoc"]["max_m"]
+    assert catalog.cable_for("HDR", 2.1).lengths_m[0] == messages["hdr_aoc"]["listed_m"][0]

@@ -52,21 +52,21 @@ def test_every_box_is_drawn_once_and_at_its_units(racks: Racks, rows: list[Scene
 
 
 def test_a_box_says_which_nodes_it_is(racks: Racks, rows: list[Scene]) -> None:
-    seen = sorted(node for scene in rows for box in boxes_in(scene) for node in box.nodes)
-    assert seen == list(range(len(racks.box_of)))
+    observed = sorted(node for scene in rows for box in boxes_in(scene) for node in box.nodes)
+    assert observed == list(range(len(racks.box_of)))
 
 
 def test_every_unit_of_every_rack_has_its_number_and_every_box_its_name_and_model(
     racks: Racks, rows: list[Scene]
 ) -> None:
     for row, scene in enumerate(rows):
-        said = Counter(text.text for text in scene.texts)
-        here = (racks.row == row).nonzero()[0]
-        assert {said[f"{unit}"] for unit in range(1, racks.room.rack_u + 1)} == {len(here)}
+        output = Counter(text.text for text in scene.texts)
+        local = (racks.row == row).nonzero()[0]
+        assert {output[f"{unit}"] for unit in range(1, racks.room.rack_u + 1)} == {len(local)}
         for box in (racks.row[racks.rack] == row).nonzero()[0].tolist():
-            assert said[racks.boxes[box]] == 1
-            assert said[racks.models[box]] >= 1
-        assert {said[racks.names[rack]] for rack in here.tolist()} == {1}
+            assert output[racks.boxes[box]] == 1
+            assert output[racks.models[box]] >= 1
+        assert {output[racks.names[rack]] for rack in local.tolist()} == {1}
     assert sum(text.text == "40.8 kW of 47.0 kW" for scene in rows for text in scene.texts) == 16
 
 
@@ -94,8 +94,8 @@ def test_a_long_row_is_split_into_pictures_that_fit_a_page() -> None:
     pieces = split_row(racks, 0)
     assert len(pieces) > 1
     assert max(piece.width for piece in pieces) < 1_256  # of a page's 1,320, less its margins
-    shown = Counter(text.text for piece in pieces for text in piece.texts if text.text in racks.names)
-    assert shown == {name: 1 for name, row in zip(racks.names, racks.row.tolist(), strict=True) if row == 0}
+    output = Counter(text.text for piece in pieces for text in piece.texts if text.text in racks.names)
+    assert output == {name: 1 for name, row in zip(racks.names, racks.row.tolist(), strict=True) if row == 0}
 
 
 def test_long_and_odd_names_fit_and_stay_what_they_are(racks: Racks, tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ def test_an_older_plan_is_replaced_when_the_new_one_is_whole(plan, tmp_path, mon
     with pytest.raises(KeyboardInterrupt):
         write_folder(make_plan(size(Request(gpus=8))), path)
     assert (path / "plan.json").read_text() == before
-    assert [one.name for one in tmp_path.iterdir()] == ["p"]
+    assert [item.name for item in tmp_path.iterdir()] == ["p"]
     monkeypatch.undo()
     write_folder(make_plan(size(Request(gpus=8))), path)
     assert json.loads((path / "plan.json").read_text())["servers"] == 1

@@ -45,18 +45,18 @@ def pair(request):
 def shape(fabric):
     """The same for all fabrics that join as many devices by as many cables in the same way (Weisfeiler and Leman)."""
     graph = networkx.Graph()
-    for one, others in joins(fabric).items():
-        graph.add_node(one, kind=str(fabric.nodes.kind[one]))
-        graph.add_edges_from((one, other, {"cables": str(count)}) for other, count in others.items())
+    for item, rest in joins(fabric).items():
+        graph.add_node(item, kind=str(fabric.nodes.kind[item]))
+        graph.add_edges_from((item, other, {"cables": str(count)}) for other, count in rest.items())
     return networkx.weisfeiler_lehman_graph_hash(graph, edge_attr="cables", node_attr="kind", iterations=6)
 
 
 def uplinks(fabric, names):
     """Of today's leaves: cables to switches that hold none of today's hosts."""
-    found = Counter()
+    result = Counter()
     for name in names:
-        found[name] = sum(port.peer.node.kind is NodeKind.SWITCH for port in fabric[name].ports if port.peer)
-    return found
+        result[name] = sum(port.peer.node.kind is NodeKind.SWITCH for port in fabric[name].ports if port.peer)
+    return result
 
 
 def test_the_last_step_joins_what_the_target_joins(pair):
@@ -75,10 +75,10 @@ def test_every_leaf_keeps_its_share_at_every_moment(pair):
     usual = uplinks(today, leaves)
     before = growth.today
     for step in growth.steps:
-        there = {frozenset(ends) for ends in zip(before.links.a.tolist(), before.links.b.tolist(), strict=True)}
+        present = {frozenset(ends) for ends in zip(before.links.a.tolist(), before.links.b.tolist(), strict=True)}
         after = {frozenset(e) for e in zip(step.fabric.links.a.tolist(), step.fabric.links.b.tolist(), strict=True)}
         left = [frozenset(e) in after for e in zip(before.links.a.tolist(), before.links.b.tolist(), strict=True)]
-        assert len(there - after) == len(step.batch.out)
+        assert len(present - after) == len(step.batch.out)
         out = uplinks(before.subset(keep_links=np.array(left)), leaves)
         assert all(out[name] >= 0.75 * usual[name] for name in leaves)
         assert uplinks(step.fabric, leaves) == usual
@@ -132,14 +132,14 @@ def most_by_trying(today, target):
 def test_no_choice_of_places_keeps_more(today, target, seed):
     """Of fabrics whose spines were cabled by somebody in a hurry."""
     rng = np.random.default_rng(seed)
-    stands, wanted = weft.load(today), weft.load(target)
+    stands, expected = weft.load(today), weft.load(target)
     ends = [link.b.name for link in stands.all_links() if link.a.node.kind is NodeKind.SWITCH]
     stands = exchange(stands, *rng.permutation(ends)[:5].tolist())
     stands = faults.remove_link(stands, str(rng.choice(ends)))
     upper = [name for name in stands.nodes.name if name.startswith(("spine", "core"))]
     stands = renamed(stands, dict(zip(upper, rng.permutation(upper).tolist(), strict=True)))
-    roles = assign_roles(stands, wanted)
-    assert roles.kept == roles.most == most_by_trying(stands, wanted)
+    roles = assign_roles(stands, expected)
+    assert roles.kept == roles.most == most_by_trying(stands, expected)
 
 
 def test_names_do_not_mislead():

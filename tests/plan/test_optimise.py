@@ -20,8 +20,8 @@ PRICES = read_prices()
 
 
 def rank(racks: Racks) -> tuple[int, float, float]:
-    found = cable(racks)
-    return int(found.optical.sum()), sum(cost_usd(found, PRICES)), round(float(found.route_m.sum()), 2)
+    result = cable(racks)
+    return int(result.optical.sum()), sum(cost_usd(result, PRICES)), round(float(result.route_m.sum()), 2)
 
 
 def test_a_switch_at_the_wrong_end_of_the_row_goes_to_its_servers() -> None:
@@ -44,9 +44,9 @@ def test_the_best_of_all_places_is_found() -> None:
     first, second = np.flatnonzero(racks.tier > 0).tolist()
     best = rank(racks)
     spots = list(product(range(len(racks.names)), range(1, 6)))
-    for one, other in product(spots, spots):
+    for item, other in product(spots, spots):
         rack, u = racks.rack.copy(), racks.u.copy()
-        (rack[first], u[first]), (rack[second], u[second]) = one, other
+        (rack[first], u[first]), (rack[second], u[second]) = item, other
         moved = replace(racks, rack=rack, u=u)
         if _stands(moved):
             best = min(best, rank(moved))
@@ -83,9 +83,9 @@ def test_a_superpod_gets_fewer_optics_within_height_and_power(room: Room) -> Non
 def test_the_same_seed_makes_the_same_plan() -> None:
     racks = place(weft.load("superpod:su=1"))
     some = ([False] * 5 for _ in range(2))
-    one, other = (optimise(racks, PRICES, seed=7, stop=iter([*five, True]).__next__).after.racks for five in some)
-    assert (one.rack == other.rack).all()
-    assert (one.u == other.u).all()
+    item, other = (optimise(racks, PRICES, seed=7, stop=iter([*five, True]).__next__).after.racks for five in some)
+    assert (item.rack == other.rack).all()
+    assert (item.u == other.u).all()
 
 
 def test_who_stops_early_has_the_best_so_far_and_never_a_worse_plan() -> None:

@@ -33,18 +33,18 @@ def scene(hall: Cabling) -> Scene:
 
 
 def racks_in(scene: Scene) -> dict[str, list[Box]]:
-    found: dict[str, list[Box]] = {}
+    result: dict[str, list[Box]] = {}
     for box in scene.boxes:
         if box.role is Role.BLOCK:
-            found.setdefault(box.title.partition("\n")[0], []).append(box)
-    return found
+            result.setdefault(box.title.partition("\n")[0], []).append(box)
+    return result
 
 
 def units_per_m(scene: Scene) -> float:
     """As a reader finds it: the bar that says how many metres it is."""
-    said = next(text for text in scene.texts if text.text.endswith(" m"))
-    bar = next(line for line in scene.lines if line.points[0][1] == line.points[1][1] == said.y)
-    return (bar.points[1][0] - bar.points[0][0]) / float(said.text.split()[0])
+    output = next(text for text in scene.texts if text.text.endswith(" m"))
+    bar = next(line for line in scene.lines if line.points[0][1] == line.points[1][1] == output.y)
+    return (bar.points[1][0] - bar.points[0][0]) / float(output.text.split()[0])
 
 
 def test_every_rack_is_drawn_once_in_its_place_and_to_scale(hall: Cabling, scene: Scene) -> None:
@@ -57,9 +57,9 @@ def test_every_rack_is_drawn_once_in_its_place_and_to_scale(hall: Cabling, scene
         assert top == pytest.approx(hall.racks.row[rack] * room.row_pitch_m * per_m)
         assert {box.width for box in drawn[name]} == {room.rack_width_m * per_m}
         assert sum(box.height for box in drawn[name]) == pytest.approx(room.rack_depth_m * per_m)
-    said = Counter(text.text for text in scene.texts)
-    assert {said[name] for name in hall.racks.names} == {1}
-    assert said["40.8"] == 16
+    output = Counter(text.text for text in scene.texts)
+    assert {output[name] for name in hall.racks.names} == {1}
+    assert output["40.8"] == 16
 
 
 def test_a_rack_has_the_colour_of_each_tier_in_it(hall: Cabling) -> None:
@@ -83,23 +83,23 @@ def test_a_rack_that_all_switches_left_is_empty(hall: Cabling) -> None:
     """`optimise` may do that."""
     leaf = int(hall.racks.rack[hall.racks.boxes.index("leaf1")])
     rack = np.where(hall.racks.rack == leaf, 0, hall.racks.rack)
-    seen = racks_in(lay_out_floor(replace(hall, racks=replace(hall.racks, rack=rack))))
-    (empty,) = seen[hall.racks.names[leaf]]
+    observed = racks_in(lay_out_floor(replace(hall, racks=replace(hall.racks, rack=rack))))
+    (empty,) = observed[hall.racks.names[leaf]]
     assert empty.ink == -1
     assert "0.0 kW, 0 of 48 U" in empty.title
 
 
 def test_trays_say_how_many_cables_they_have_and_the_fullest_is_ringed(hall: Cabling, scene: Scene) -> None:
-    said = {line.title: line for line in scene.lines if "tray" in line.title}
+    output = {line.title: line for line in scene.lines if "tray" in line.title}
     counts = [*hall.trays.row_cables.ravel().tolist(), *hall.trays.cross_cables.ravel().tolist()]
-    assert sorted(int(title.split("\n")[1].split()[0].replace(",", "")) for title in said) == sorted(
+    assert sorted(int(title.split("\n")[1].split()[0].replace(",", "")) for title in output) == sorted(
         filter(None, counts)
     )
     name, cables = hall.trays.fullest
-    (x, y), (right, bottom) = said[f"{name.removeprefix('the ')}\n{cables:,} cables"].points
+    (x, y), (right, bottom) = output[f"{name.removeprefix('the ')}\n{cables:,} cables"].points
     ring = next(box for box in scene.boxes if box.role is Role.MARK)
     assert (ring.x, ring.y) == ((x + right) / 2, (y + bottom) / 2)
-    widest = max(said.values(), key=lambda line: line.width)
+    widest = max(output.values(), key=lambda line: line.width)
     assert widest.points == ((x, y), (right, bottom))
     assert f"the fullest: {name}" in {text.text for text in scene.texts}
 
@@ -107,25 +107,25 @@ def test_trays_say_how_many_cables_they_have_and_the_fullest_is_ringed(hall: Cab
 def test_a_rack_over_its_power_is_outlined_and_counted(hall: Cabling, scene: Scene) -> None:
     assert not [box for box in scene.boxes if box.role is Role.OUTLINE]
     hot = np.where(hall.racks.rack == 3, 20_000.0, hall.racks.power_w)
-    seen = lay_out_floor(replace(hall, racks=replace(hall.racks, power_w=hot)))
-    outline, legend = [box for box in seen.boxes if box.role is Role.OUTLINE]
-    assert outline.x == racks_in(seen)[hall.racks.names[3]][0].x
-    alarms = [text.text for text in seen.texts if text.style is TextStyle.ALARM]
+    observed = lay_out_floor(replace(hall, racks=replace(hall.racks, power_w=hot)))
+    outline, legend = [box for box in observed.boxes if box.role is Role.OUTLINE]
+    assert outline.x == racks_in(observed)[hall.racks.names[3]][0].x
+    alarms = [text.text for text in observed.texts if text.style is TextStyle.ALARM]
     assert alarms == ["80.0", f"1 rack over {hall.racks.room.filled_w / 1000:.1f} kW"]
     assert legend.y > outline.y
 
 
 def test_power_that_is_not_known_is_not_nothing() -> None:
-    seen = lay_out_floor(cable(place(weft.load("fat-tree:hosts=8,radix=16"))))
-    said = [text.text for text in seen.texts]
-    assert "≥0.8" in said
-    assert any("0.8 kW and 8 boxes of unknown power" in text for text in said)
+    observed = lay_out_floor(cable(place(weft.load("fat-tree:hosts=8,radix=16"))))
+    output = [text.text for text in observed.texts]
+    assert "≥0.8" in output
+    assert any("0.8 kW and 8 boxes of unknown power" in text for text in output)
 
 
 def test_the_picture_in_the_documents_is_what_a_plan_draws(tmp_path: Path) -> None:
     draw_floor(make_plan(size(Request(gpus=1024))).cabling, tmp_path / "floor.svg")
-    kept = Path(__file__).parents[2] / "docs" / "floor.svg"
-    assert (tmp_path / "floor.svg").read_bytes() == kept.read_bytes(), (
+    remaining = Path(__file__).parents[2] / "docs" / "floor.svg"
+    assert (tmp_path / "floor.svg").read_bytes() == remaining.read_bytes(), (
         "draw it again: weft plan --gpus 1024, and copy its floor.svg to docs"
     )
 
@@ -143,6 +143,6 @@ def test_every_format_of_pictures_and_names_as_they_are(hall: Cabling, suffix: s
     draw_floor(replace(hall, racks=odd), tmp_path / f"floor{suffix}")
     data = (tmp_path / f"floor{suffix}").read_bytes()
     if suffix == ".svg":
-        said = {element.text for element in ET.fromstring(data).iter("{http://www.w3.org/2000/svg}text")}
-        assert {"<&>", "Floor of <a & b>"} <= said
+        output = {element.text for element in ET.fromstring(data).iter("{http://www.w3.org/2000/svg}text")}
+        assert {"<&>", "Floor of <a & b>"} <= output
     assert len(data) > 5000

@@ -63,7 +63,7 @@ def test_the_wrong_end_of_the_row_and_the_top_of_the_racks() -> None:
 def test_a_large_hall_is_no_corridor_unless_rows_are_that_short() -> None:
     fabric = weft.load("superpod:su=32,server=host")
     racks, narrow = place(fabric, Room(rack_u=4)), place(fabric, Room(rack_u=4, racks_per_row=20))
-    shapes = [(one.row.max() + 1) * 2.4 / ((one.column.max() + 1) * 0.6) for one in (racks, narrow)]
+    shapes = [(item.row.max() + 1) * 2.4 / ((item.column.max() + 1) * 0.6) for item in (racks, narrow)]
     assert 0.5 < shapes[0] < 2
     assert shapes[1] > 3
 
@@ -104,11 +104,13 @@ def test_plugs_of_switches_count_in_the_power_of_racks() -> None:
 
 def test_optics_of_unknown_power_are_said_and_not_counted() -> None:
     racks = place(weft.load("fat-tree:hosts=8,radix=8,speed=EDR"))
-    said = "the catalog has no power for EDR optics: they are not counted in the power of racks"
-    assert said in racks.assumed
+    output = "the catalog has no power for EDR optics: they are not counted in the power of racks"
+    assert output in racks.assumed
     switches = racks.tier > 0
-    known = {model: catalog.switch(model).power_w for model in set(np.array(racks.models)[switches].tolist())}
-    assert racks.power_w[switches].tolist() == [known[racks.models[box]] for box in np.flatnonzero(switches).tolist()]
+    recorded = {model: catalog.switch(model).power_w for model in set(np.array(racks.models)[switches].tolist())}
+    assert racks.power_w[switches].tolist() == [
+        recorded[racks.models[box]] for box in np.flatnonzero(switches).tolist()
+    ]
 
 
 def test_plugs_that_come_later_do_not_draw_today() -> None:
@@ -134,7 +136,7 @@ def test_a_server_that_no_rack_holds_is_named_with_the_room_that_would(room: Roo
 def test_real_fabrics_stand_in_racks_and_what_was_assumed_is_said(selene: Fabric) -> None:
     racks = place(selene)
     check_racks(racks)
-    assert any("servers of unknown model are as many U high as they have adapters" in one for one in racks.assumed)
+    assert any("servers of unknown model are as many U high as they have adapters" in item for item in racks.assumed)
     assert place(weft.load("superpod:su=1")).assumed == ()
     luna = [racks.boxes.index(name) for name in ("luna-0090", "luna-0092")]
     assert racks.rack[luna[0]] == racks.rack[luna[1]] or abs(np.subtract(*racks.column[racks.rack[luna]])) < 6

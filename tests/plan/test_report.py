@@ -96,11 +96,11 @@ def test_training_has_its_price(plan: Plan, page: str) -> None:
     (server,) = plan.bill.report()["servers"]
     assert f"A dgx-h100 costs 270,000 to 317,000 USD (weak: {server['source']}, {server['date']});" in words(page)
     step = SimpleNamespace(transformer=SimpleNamespace(name="tiny"), tokens_per_s=1e6)
-    kept = replace(plan.upkeep, run=cast("Any", SimpleNamespace(step=step)))
-    told = to_html(replace(plan, upkeep=kept))
-    assert f"the fabric{kept.fabric}{kept.per_tokens(kept.fabric)}" in words(told)
-    assert "tiny trains all that time, at 1,000,000 tokens a second." in words(told)
-    assert command(replace(plan, upkeep=kept)) == "weft plan --gpus 512 --train tiny"
+    remaining = replace(plan.upkeep, run=cast("Any", SimpleNamespace(step=step)))
+    messages = to_html(replace(plan, upkeep=remaining))
+    assert f"the fabric{remaining.fabric}{remaining.per_tokens(remaining.fabric)}" in words(messages)
+    assert "tiny trains all that time, at 1,000,000 tokens a second." in words(messages)
+    assert command(replace(plan, upkeep=remaining)) == "weft plan --gpus 512 --train tiny"
 
 
 def test_what_moved_switches_save_is_told_beside_the_cables(plan: Plan, page: str) -> None:
@@ -139,15 +139,15 @@ def test_assumptions_and_the_way_to_make_it_again_come_last(page: str) -> None:
     grown = make_plan(size(Request(servers=20, grow_to=40, ufm_hosts=True)))
     assert command(grown) == "weft plan --servers 20 --grow-to 40 --ufm-hosts"
     assert grown.assumed
-    assert all(one in words(to_html(grown)) for one in grown.assumed)
+    assert all(item in words(to_html(grown)) for item in grown.assumed)
 
 
 def test_names_are_escaped(plan: Plan) -> None:
     racks = replace(plan.racks, models=("<b>&",) * len(plan.racks.models), boxes=("</iframe>",) * len(plan.racks.boxes))
     odd = replace(plan.size, spec="<b>&", notes=("<b>&",))
-    told = to_html(replace(plan, cabling=replace(plan.cabling, racks=racks), size=odd))
-    assert "<b>&" not in told
-    assert told.count("</iframe>") == told.count("<iframe")
+    messages = to_html(replace(plan, cabling=replace(plan.cabling, racks=racks), size=odd))
+    assert "<b>&" not in messages
+    assert messages.count("</iframe>") == messages.count("<iframe")
 
 
 def test_a_power_that_nobody_knows_is_not_nothing() -> None:

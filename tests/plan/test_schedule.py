@@ -42,22 +42,22 @@ def ends_of(fabric: Fabric) -> dict[frozenset[str], tuple[str, float]]:
     "spec", ["superpod:su=1", "superpod:su=1,server=dgx-a100", "torus:3x3", "fat-tree:hosts=20,radix=8,speed=2xHDR"]
 )
 def test_ufm_s_plan_is_read_back_to_the_same_cables(spec: str, tmp_path: Path) -> None:
-    found = cabled(spec)
+    result = cabled(spec)
     path = tmp_path / "cables.ndt"
-    path.write_text(to_ndt(found))
-    assert ends_of(weft.load(str(path))) == ends_of(found.fabric)
+    path.write_text(to_ndt(result))
+    assert ends_of(weft.load(str(path))) == ends_of(result.fabric)
 
 
 def test_a_real_fabric_s_plan_is_read_back(ndr_dump: Path, tmp_path: Path) -> None:
-    found = cabled(str(ndr_dump))
+    result = cabled(str(ndr_dump))
     path = tmp_path / "cables.ndt"
-    path.write_text(to_ndt(found))
-    assert ends_of(weft.load(str(path))) == ends_of(found.fabric)
+    path.write_text(to_ndt(result))
+    assert ends_of(weft.load(str(path))) == ends_of(result.fabric)
 
 
 def test_a_line_says_all_that_a_technician_needs() -> None:
-    found = cabled("superpod:su=1")
-    rows = list(csv.DictReader(io.StringIO(to_csv(found))))
+    result = cabled("superpod:su=1")
+    rows = list(csv.DictReader(io.StringIO(to_csv(result))))
     assert tuple(rows[0]) == COLUMNS
     assert len(rows) == 512
     assert list(rows[0].values()) == [
@@ -73,9 +73,9 @@ def test_a_line_says_all_that_a_technician_needs() -> None:
 
 def test_plugs_are_counted_once() -> None:
     """32 DGX H100 with 4 cages of 2 ports, 8 leaves, 4 spines: 256 links each way, two in each cage of a switch."""
-    found = cabled("superpod:su=1")
-    parts = list_parts(found)
-    links = {entry.name: int((found.part == i).sum()) for i, entry in enumerate(found.parts)}
+    result = cabled("superpod:su=1")
+    parts = list_parts(result)
+    links = {entry.name: int((result.part == i).sum()) for i, entry in enumerate(result.parts)}
     ordered = {name: sum(part.count for part in parts if part.name == name) for name in {part.name for part in parts}}
     assert links == {"NDR-ACC": 256, "NDR-SR4": 256}
     assert ordered["MCA4J80"] == 256 / 2  # both ends twin-port cages
@@ -86,11 +86,11 @@ def test_plugs_are_counted_once() -> None:
 
 
 def test_a_splitter_serves_two_adapters_and_a_transceiver_at_an_adapter_one() -> None:
-    found = cabled("fat-tree:hosts=40,server=host", Room(switches="end", slack_m=0.7))
-    parts = {part.name: 0 for part in list_parts(found)}
-    for part in list_parts(found):
+    result = cabled("fat-tree:hosts=40,server=host", Room(switches="end", slack_m=0.7))
+    parts = {part.name: 0 for part in list_parts(result)}
+    for part in list_parts(result):
         parts[part.name] += part.count
-    optical = int(found.optical.sum())
+    optical = int(result.optical.sum())
     assert 0 < optical < 40
     assert (parts["MMA4Z00-NS400"], parts["MMA4Z00-NS"]) == (optical, optical / 2)
     assert parts["MCA7J60"] == (40 - optical) / 2
@@ -98,9 +98,9 @@ def test_a_splitter_serves_two_adapters_and_a_transceiver_at_an_adapter_one() ->
 
 def test_400_gigabit_ethernet_has_parts_that_fit_its_cages() -> None:
     """QSFP-DD cages of an SN5400 have one port each, of eight lanes; those of a DGX H100 two ports of four lanes."""
-    found = cabled("superpod:su=1,server=dgx-h100+ConnectX-7-EN,switch=SN5400")
+    result = cabled("superpod:su=1,server=dgx-h100+ConnectX-7-EN,switch=SN5400")
     ordered = Counter[str]()
-    for part in list_parts(found):
+    for part in list_parts(result):
         ordered[part.name] += part.count
     assert ordered == {"MFA1U60-W": 256, "MMS1V00-WM": 256, "MMS4X00-NS-FLT": 32 * 4, "MFP7E30": 256}
     hosts = cabled("fat-tree:hosts=8,server=host+ConnectX-7-EN,switch=SN5400,speed=400GbE")
@@ -153,5 +153,5 @@ def test_a_tier_has_one_name() -> None:
 
 
 def test_a_cage_with_one_port_takes_one_cable_for_each_link() -> None:
-    found = cabled("superpod:su=1,server=dgx-a100")
-    assert sum(part.count for part in list_parts(found)) == len(found) == 320
+    result = cabled("superpod:su=1,server=dgx-a100")
+    assert sum(part.count for part in list_parts(result)) == len(result) == 320

@@ -30,14 +30,14 @@ NAMES = {"cables_spine_leaf": "cables_leaf_spine"}
 @pytest.mark.skipif(not RECORDS, reason=f"{FIGURES} is not there")
 @pytest.mark.parametrize("record", RECORDS, ids=lambda record: record["id"])
 def test_every_published_row_is_met_exactly(record):
-    said = record["config"]
-    ufm = "UFM" in said.get("note", "")
-    found = size(Request(gpus=said["gpus"], server=SERVERS[said["system"]], ufm_hosts=ufm)).report()
-    found["cables_compute_and_ufm"] = found["cables_node_leaf"] + found["cables_ufm"]
-    assert found["cables_node_leaf"] == said["nodes"] * said["rails"]
-    assert found["servers"] == said["nodes"]
-    assert {name: found[NAMES.get(name, name)] for name in record["value"]} == record["value"]
-    assert found["cables_ufm"] == (4 if ufm else 0)
+    output = record["config"]
+    ufm = "UFM" in output.get("note", "")
+    result = size(Request(gpus=output["gpus"], server=SERVERS[output["system"]], ufm_hosts=ufm)).report()
+    result["cables_compute_and_ufm"] = result["cables_node_leaf"] + result["cables_ufm"]
+    assert result["cables_node_leaf"] == output["nodes"] * output["rails"]
+    assert result["servers"] == output["nodes"]
+    assert {name: result[NAMES.get(name, name)] for name in record["value"]} == record["value"]
+    assert result["cables_ufm"] == (4 if ufm else 0)
 
 
 def cabled(fabric: Fabric, server: str) -> int:
@@ -87,44 +87,44 @@ def test_no_size_is_oversubscribed_unless_asked_and_every_server_has_all_rails(
 def test_more_servers_never_need_fewer_switches_or_cables(topology, switch):
     before = (0, 0)
     for servers in (1, 5, 6, 8, 9, 10, 11, 16, 17, 20, 21, 32, 33, 64, 65, 100, 101, 128, 129, 256, 257):
-        made = size(Request(servers=servers, topology=topology, switch=switch))
-        now = len(made.fabric.switches), sum(made.cables.values())
+        result = size(Request(servers=servers, topology=topology, switch=switch))
+        now = len(result.fabric.switches), sum(result.cables.values())
         assert now >= before
         assert now[1] >= before[1]
         before = now
 
 
 def test_few_servers_share_one_switch_and_one_needs_none():
-    made = size(Request(gpus=32))
-    assert (made.leaf, made.spine, made.cables) == (1, 0, {"node_leaf": 32})
+    result = size(Request(gpus=32))
+    assert (result.leaf, result.spine, result.cables) == (1, 0, {"node_leaf": 32})
     assert size(Request(gpus=8)).notes == ("One server needs no fabric; its GPUs are connected inside.",)
 
 
 def test_gpus_that_do_not_fill_the_last_server_are_said():
-    made = size(Request(gpus=20))
-    assert len(made.fabric.servers) == 3
-    assert made.notes == ("3 × dgx-h100 have 24 GPUs; 20 do not fill the last server.",)
+    result = size(Request(gpus=20))
+    assert len(result.fabric.servers) == 3
+    assert result.notes == ("3 × dgx-h100 have 24 GPUs; 20 do not fill the last server.",)
     (cloud,) = size(Request(gpus=16, fabric="efa-400")).notes
     assert cloud.startswith("efa-400: ")
     assert "the bill is what such ports cost, not what AWS asks" in cloud
 
 
 def test_ufm_takes_the_place_of_a_server_and_a_full_unit_says_so():
-    made = size(Request(gpus=256, ufm_hosts=True))
-    assert made.report()["leaf"] == 16
-    assert made.notes == (
+    result = size(Request(gpus=256, ufm_hosts=True))
+    assert result.report()["leaf"] == 16
+    assert result.notes == (
         "The UFM hosts take the place of a server, which needs more switches: 31 servers would do with fewer.",
     )
 
 
 def test_what_is_built_to_grow_is_the_first_part_of_the_later_fabric():
     """Every cable of today is a cable of later, from the same port to the same port."""
-    made = size(Request(gpus=200, grow_to=1024))
-    assert (made.leaf, made.spine, len(made.fabric.servers)) == (8, 16, 25)
-    assert (made.report()["later"]["leaf"], made.report()["later"]["servers"]) == (32, 128)
-    assert set(map(str, made.fabric.all_links())) <= set(map(str, made.later.all_links()))
-    assert made.notes[0].startswith("Built for 128 servers: 24 leaf switches and 1,592 cables are added later, and")
-    assert find_cabling_warnings(made.fabric, levels(made.fabric)) == ()
+    result = size(Request(gpus=200, grow_to=1024))
+    assert (result.leaf, result.spine, len(result.fabric.servers)) == (8, 16, 25)
+    assert (result.report()["later"]["leaf"], result.report()["later"]["servers"]) == (32, 128)
+    assert set(map(str, result.fabric.all_links())) <= set(map(str, result.later.all_links()))
+    assert result.notes[0].startswith("Built for 128 servers: 24 leaf switches and 1,592 cables are added later, and")
+    assert find_cabling_warnings(result.fabric, levels(result.fabric)) == ()
 
 
 @pytest.mark.parametrize(
@@ -173,16 +173,16 @@ def test_cards_that_a_server_is_not_sold_with_are_named():
 )
 def test_an_sn5600_joins_servers_by_128_ports_of_400_gigabit(gpus, server, leaf, spine, ports):
     """By hand: half of a leaf's 128 ports look down; a ConnectX-8 has two ports of 400GbE and none of 800GbE."""
-    made = size(Request(gpus=gpus, server=server, switch="SN5600"))
-    assert (made.leaf, made.spine, made.core) == (leaf, spine, 0)
-    assert made.cables == {"node_leaf": ports, "leaf_spine": ports}
+    result = size(Request(gpus=gpus, server=server, switch="SN5600"))
+    assert (result.leaf, result.spine, result.core) == (leaf, spine, 0)
+    assert result.cables == {"node_leaf": ports, "leaf_spine": ports}
 
 
 def test_a_dragonfly_is_balanced_and_says_its_global_bandwidth():
-    made = size(Request(gpus=16_384, topology="dragonfly+"))
-    assert (made.leaf, made.spine, made.core) == (512, 512, 0)
-    assert made.cables == {"node_leaf": 16_384, "leaf_spine": 16_384, "spine_spine": 8_192}
-    assert made.notes == ("Global links between groups have 1.00 of the bandwidth of the hosts.",)
+    result = size(Request(gpus=16_384, topology="dragonfly+"))
+    assert (result.leaf, result.spine, result.core) == (512, 512, 0)
+    assert result.cables == {"node_leaf": 16_384, "leaf_spine": 16_384, "spine_spine": 8_192}
+    assert result.notes == ("Global links between groups have 1.00 of the bandwidth of the hosts.",)
 
 
 def test_the_fabric_follows_from_the_server_or_the_switch():

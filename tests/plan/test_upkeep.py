@@ -38,8 +38,8 @@ def run(tokens_per_s: float, name: str = "ndr", model: str = "llama3-70b", gpus:
 
 def kept(usd: float, tokens_per_s: float, **options: Any) -> Upkeep:
     """A kilowatt for a dollar and no losses: its electricity costs as much as there are hours."""
-    made = upkeep(bill(usd), read_prices(), run=run(tokens_per_s, **options))
-    return replace(made, pue=1, electricity=price(1, 1))
+    result = upkeep(bill(usd), read_prices(), run=run(tokens_per_s, **options))
+    return replace(result, pue=1, electricity=price(1, 1))
 
 
 def own(folder: Path, **figures: float) -> Prices:
@@ -51,30 +51,30 @@ def own(folder: Path, **figures: float) -> Prices:
 
 
 def test_electricity_is_power_times_losses_times_hours_times_price(tmp_path: Path) -> None:
-    made = upkeep(bill(1e6, power_w=2_000), own(tmp_path, **{"years of use": 2, "pue": 1.25}))
-    assert made.energy_kwh(2_000) == pytest.approx(2 * 1.25 * 8_766 * 2)
-    assert made.fabric.low_usd == pytest.approx(1e6 + 2 * 1.25 * 8_766 * 2 * 0.08)
-    assert made.fabric.high_usd == pytest.approx(1e6 + 2 * 1.25 * 8_766 * 2 * 0.13)
-    assert made.cluster is None  # the servers have no price
-    assert made.per_tokens(made.fabric) is None  # nothing is trained
+    result = upkeep(bill(1e6, power_w=2_000), own(tmp_path, **{"years of use": 2, "pue": 1.25}))
+    assert result.energy_kwh(2_000) == pytest.approx(2 * 1.25 * 8_766 * 2)
+    assert result.fabric.low_usd == pytest.approx(1e6 + 2 * 1.25 * 8_766 * 2 * 0.08)
+    assert result.fabric.high_usd == pytest.approx(1e6 + 2 * 1.25 * 8_766 * 2 * 0.13)
+    assert result.cluster is None  # the servers have no price
+    assert result.per_tokens(result.fabric) is None  # nothing is trained
 
 
 def test_tokens_cost_what_the_fabric_costs_over_those_it_trains() -> None:
-    made = kept(1e6, 1e6)
+    result = kept(1e6, 1e6)
     trained = HOUR_YEARS * 3600 * 1e6 / 1e12
-    assert made.trained == pytest.approx(trained)
-    cost = made.per_tokens(made.fabric)
+    assert result.trained == pytest.approx(trained)
+    cost = result.per_tokens(result.fabric)
     assert cost is not None
     assert cost.low_usd == pytest.approx((1e6 + HOUR_YEARS) / trained)
-    assert made.report()["fabric_usd_per_1e12_tokens"] == (cost.low_usd, cost.high_usd)
+    assert result.report()["fabric_usd_per_1e12_tokens"] == (cost.low_usd, cost.high_usd)
 
 
 def test_the_cluster_has_its_servers_and_their_power() -> None:
-    one = bill(1e6)
-    priced = replace(one, servers=(replace(one.servers[0], price=price(3e5, 3e5)),))
-    made = replace(kept(1e6, 1e6), bill=priced)
-    assert made.cluster is not None
-    assert made.cluster.low_usd == pytest.approx(1e6 + 10 * 3e5 + (1 + 100) * HOUR_YEARS)
+    item = bill(1e6)
+    priced = replace(item, servers=(replace(item.servers[0], price=price(3e5, 3e5)),))
+    result = replace(kept(1e6, 1e6), bill=priced)
+    assert result.cluster is not None
+    assert result.cluster.low_usd == pytest.approx(1e6 + 10 * 3e5 + (1 + 100) * HOUR_YEARS)
 
 
 def test_years_and_a_pue_that_make_no_sense_are_refused(tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_years_and_a_pue_that_make_no_sense_are_refused(tmp_path: Path) -> None:
 def test_a_model_is_trained_on_all_gpus_of_the_fabric_by_its_rules() -> None:
     wire = catalog.interconnect("eth-100-tcp")
     fabric = build(respec("superpod:su=1", wire, catalog.server("dgx-h100"), 2), wire)
-    found = train("gpt-39.1b", fabric, wire)
-    assert (found.site.gpus, found.site.name, found.site.options.network) == (16, "eth-100-tcp", "tcp")
-    made = upkeep(bill_of(fabric, read_prices()), read_prices(), run=found)
-    assert made.report()["tokens_per_s"] == found.step.tokens_per_s > 0
+    result = train("gpt-39.1b", fabric, wire)
+    assert (result.site.gpus, result.site.name, result.site.options.network) == (16, "eth-100-tcp", "tcp")
+    created = upkeep(bill_of(fabric, read_prices()), read_prices(), run=result)
+    assert created.report()["tokens_per_s"] == result.step.tokens_per_s > 0

@@ -41,10 +41,10 @@ def ring(n: int) -> Fabric:
     builder.add_links(switches, 2, np.roll(switches, -1), 3, "EDR")
     builder.add_links(hosts, 1, switches, 1, "EDR")
     fabric = with_lids(builder.build())
-    for here in range(1, n + 1):
+    for local in range(1, n + 1):
         for neighbour in range(1, n + 1):
-            entry(fabric, f"sw{here}", f"h{neighbour}", 1 if here == neighbour else 2)
-            entry(fabric, f"sw{here}", f"sw{neighbour}", 0 if here == neighbour else 2)
+            entry(fabric, f"sw{local}", f"h{neighbour}", 1 if local == neighbour else 2)
+            entry(fabric, f"sw{local}", f"sw{neighbour}", 0 if local == neighbour else 2)
     return fabric
 
 
@@ -222,9 +222,9 @@ def test_two_hosts_without_a_switch_have_no_pairs():
 def ring_on_two_lanes() -> Fabric:
     """Build a ring in which paths through sw1 have SL 1; the two classes each leave one turn of the ring unused."""
     fabric = ring(4)
-    for here in range(1, 5):
-        for neighbour in range(2, here):
-            row = fabric.tables.switch_row[fabric.find_node(f"sw{here}").index]
+    for local in range(1, 5):
+        for neighbour in range(2, local):
+            row = fabric.tables.switch_row[fabric.find_node(f"sw{local}").index]
             fabric.tables.path_sl[row, [fabric.find_node(f"{kind}{neighbour}").lid for kind in ("h", "sw")]] = 1
     return fabric
 
@@ -340,25 +340,25 @@ class Oracle:
                     self.send(source, target)
 
     def send(self, source: Port, target: Port) -> None:
-        here, in_port = (source.node, 0) if source.node.kind == NodeKind.SWITCH else self.other_end(source)
+        local, in_port = (source.node, 0) if source.node.kind == NodeKind.SWITCH else self.other_end(source)
         tables = self.fabric.tables
-        sl = int(tables.path_sl[tables.switch_row[here.index], target.lid])
+        sl = int(tables.path_sl[tables.switch_row[local.index], target.lid])
         held: list[tuple[str, int]] = []
         end = ""
         is_adapter = source.node.kind != NodeKind.SWITCH
         sent = not is_adapter or tables.sl2vl[tables.first_pair[source.node.index] + source.number, sl] != 15
         while not end:
-            port = int(tables.lft[tables.switch_row[here.index], target.lid])
-            width = int(self.fabric.nodes.n_ports[here.index]) + 1
+            port = int(tables.lft[tables.switch_row[local.index], target.lid])
+            width = int(self.fabric.nodes.n_ports[local.index]) + 1
             if port == NO_ROUTE:
                 end = "no entry"
             elif port >= width:
                 end = "astray"
             elif port == 0:
-                end = "arrived" if target == here.port(0) else "astray"
+                end = "arrived" if target == local.port(0) else "astray"
             else:
-                vl = int(tables.sl2vl[tables.first_pair[here.index] + in_port * width + port, sl])
-                peer = here.port(port).peer
+                vl = int(tables.sl2vl[tables.first_pair[local.index] + in_port * width + port, sl])
+                peer = local.port(port).peer
                 if vl == 15 or not sent:
                     end = "dropped: no VL, or a port that is not Active"
                 elif peer is None or peer.node.kind != NodeKind.SWITCH:
@@ -366,9 +366,9 @@ class Oracle:
                     end = "arrived" if peer == target else "astray"
                 else:
                     self.vls.add(vl)
-                    held.append((f"{here.name}/{port}", vl))
+                    held.append((f"{local.name}/{port}", vl))
                     end = "forwarding loop" if held[-1] in held[:-1] else ""
-                    here, in_port = peer.node, peer.number
+                    local, in_port = peer.node, peer.number
         for first, second in itertools.pairwise(held):
             self.waits.add_edge(first, second)
             self.reasons.add(f"{self.said(source)} to {self.said(target)} (LID {target.lid}) {first} {second}")

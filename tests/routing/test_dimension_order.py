@@ -192,9 +192,9 @@ def test_paths_are_shortest_and_free_of_deadlock(spec, lanes, lmc):
     assert verdict.ok, verdict.explain()
     assert verdict.vls == lanes
     if "star" not in spec:
-        here = hop_counts(fabric)
-        assert max(verdict.hops) == len(here) - 1
-        per_pair = [verdict.hops[hops] / count for hops, count in enumerate(here) if hops]
+        local = hop_counts(fabric)
+        assert max(verdict.hops) == len(local) - 1
+        per_pair = [verdict.hops[hops] / count for hops, count in enumerate(local) if hops]
         assert len(set(per_pair)) == 1  # all switches are alike, so pairs of ports are as pairs of switches
 
 
@@ -263,11 +263,11 @@ def test_paths_use_lane_one_only_across_the_dateline():
     crossing = set()
     for lid, target in zip(graph.lid.tolist(), graph.at.tolist(), strict=True):
         for source in range(6):
-            here, passed = source, []
-            while here != target:
-                neighbour = leads_to[here, int(tables.lft[here, lid])]
-                passed.append(frozenset((here, neighbour)))
-                here = neighbour
+            local, passed = source, []
+            while local != target:
+                neighbour = leads_to[local, int(tables.lft[local, lid])]
+                passed.append(frozenset((local, neighbour)))
+                local = neighbour
             if tables.path_sl[source, lid]:
                 crossing.update([frozenset(passed)])
             else:

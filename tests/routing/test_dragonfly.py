@@ -64,11 +64,11 @@ class Paths:
     def lanes(self, way, sl):
         """Yield the hops between switches, each with its lane, of a path from a host."""
         fabric, graph, came = self.fabric, self.graph, int(self.host_port[way[0]])
-        for here, neighbour in itertools.pairwise(way):
-            out = self.port_to[here, neighbour]
-            node = int(graph.switches[here])
+        for local, neighbour in itertools.pairwise(way):
+            out = self.port_to[local, neighbour]
+            node = int(graph.switches[local])
             row = int(self.tables.first_pair[node]) + came * (int(fabric.nodes.n_ports[node]) + 1) + out
-            yield here, neighbour, int(self.tables.sl2vl[row, sl])
+            yield local, neighbour, int(self.tables.sl2vl[row, sl])
             came = int(fabric.ports.number[fabric.ports.peer[fabric.first_port[node] + out]])
 
     def groups(self, way):
@@ -148,7 +148,7 @@ def test_a_detour_goes_through_one_other_group():
                 middle.setdefault(groups[1] if len(groups) == 3 else groups[0], []).append(source)
         (other,) = (group for group, sources in middle.items() if len(sources) > 4)
         through.setdefault(home, []).append(other)
-    assert all(len(set(others)) == 8 for others in through.values())  # 8 hosts in a group, 8 other groups
+    assert all(len(set(rest)) == 8 for rest in through.values())  # 8 hosts in a group, 8 other groups
 
 
 def test_detours_take_the_weight_off_the_link_between_two_groups():
@@ -162,9 +162,9 @@ def test_detours_take_the_weight_off_the_link_between_two_groups():
         load = {}
         for index in np.flatnonzero(graph.is_host & (paths.is_detour == detour) & np.isin(graph.at, second)).tolist():
             for source in first.tolist():
-                for here, neighbour in itertools.pairwise(paths.walk(source, index)):
-                    if paths.group[here] != paths.group[neighbour]:
-                        load[here, neighbour] = load.get((here, neighbour), 0) + 2  # two hosts on a switch
+                for local, neighbour in itertools.pairwise(paths.walk(source, index)):
+                    if paths.group[local] != paths.group[neighbour]:
+                        load[local, neighbour] = load.get((local, neighbour), 0) + 2  # two hosts on a switch
         most[detour] = max(load.values())
     assert most == {False: 64, True: 8}
 
@@ -176,8 +176,8 @@ def loads(fabric):
     """Return the all-to-all load of local and of global links."""
     quality = measure(fabric, bisections=2)
     ports = fabric.ports
-    here, neighbour = (fabric.nodes.group[ports.node[end]] for end in (quality.links, ports.peer[quality.links]))
-    return quality.load[here == neighbour], quality.load[here != neighbour]
+    local, neighbour = (fabric.nodes.group[ports.node[end]] for end in (quality.links, ports.peer[quality.links]))
+    return quality.load[local == neighbour], quality.load[local != neighbour]
 
 
 @pytest.mark.parametrize(("p", "a", "h"), [(2, 4, 2), (1, 3, 1), (4, 8, 4), (3, 4, 2)])
@@ -222,11 +222,11 @@ def test_arriving_and_departing_packets_never_share_a_local_lane(spec, lmc):
             way = paths.walk(source, index)
             sl = int(tables.path_sl[source, graph.lid[index]]) if "path_sl" in vars(tables) else 0
             crossed = 0
-            for here, neighbour, lane in paths.lanes(way, sl):
-                if paths.group[here] != paths.group[neighbour]:
+            for local, neighbour, lane in paths.lanes(way, sl):
+                if paths.group[local] != paths.group[neighbour]:
                     crossed += 1
                 elif paths.group[source] != paths.group[way[-1]]:
-                    (arrives if crossed else leaves).add((here, neighbour, lane))
+                    (arrives if crossed else leaves).add((local, neighbour, lane))
     assert arrives
     assert not leaves & arrives
 

@@ -33,10 +33,10 @@ def dependencies(graph, lft, layer):
     edge_at = {(int(s), int(p)): e for e, (s, p) in enumerate(zip(graph.near, graph.port, strict=True))}
     result = {}
     for index, source in np.ndindex(len(graph.lid), graph.n_switches):
-        here, path = source, []
-        while here != graph.at[index]:
-            path.append(edge_at[here, int(lft[here, graph.lid[index]])])
-            here = int(graph.far[path[-1]])
+        local, path = source, []
+        while local != graph.at[index]:
+            path.append(edge_at[local, int(lft[local, graph.lid[index]])])
+            local = int(graph.far[path[-1]])
         result.setdefault(int(layer[source, graph.at[index]]), nx.DiGraph()).add_edges_from(itertools.pairwise(path))
     return result
 

@@ -222,13 +222,13 @@ def walk(fabric: Fabric, sender: int, receiver: int) -> list[list[str]]:
     ways = []
     destination = fabric.port(receiver)
     for offset in range(1 << destination.lmc):
-        here = fabric.port(sender)
-        way = [here.name]
-        while here.peer.name != destination.name:
-            switch = here.peer.node
+        local = fabric.port(sender)
+        way = [local.name]
+        while local.peer.name != destination.name:
+            switch = local.peer.node
             out = fabric.tables.lft[fabric.tables.switch_row[switch.index], destination.lid + offset]
-            here = switch.port(int(out))
-            way.append(here.name)
+            local = switch.port(int(out))
+            way.append(local.name)
         ways.append(way)
     return ways
 

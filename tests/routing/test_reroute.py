@@ -109,8 +109,8 @@ def test_a_root_that_loses_a_link_is_replaced_by_the_nearest_complete_leaf():
     assert after.options == before.options
     again = reroute(faults.remove_link(after.fabric, "leaf8/4"), after)
     assert again.root == "leaf2"
-    told = route(weft.load(TREE), Options(engine="fat-tree", root="leaf1"))
-    assert reroute(faults.remove_link(told.fabric, "leaf1/4"), told).root == "leaf1"
+    messages = route(weft.load(TREE), Options(engine="fat-tree", root="leaf1"))
+    assert reroute(faults.remove_link(messages.fabric, "leaf1/4"), messages).root == "leaf1"
 
 
 def test_auto_switches_engines_after_a_fault_and_a_requested_engine_raises():

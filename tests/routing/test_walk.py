@@ -52,11 +52,11 @@ class Dependencies:
 @st.composite
 def dependencies(draw: st.DrawFn) -> Dependencies:
     switch = st.integers(0, 4)
-    made = Dependencies(draw(st.lists(st.tuples(switch, switch), min_size=1, max_size=9)), draw(st.integers(1, 3)))
-    if made.possible:
-        for pair in draw(st.lists(st.sampled_from(made.possible), max_size=25)):
-            made.add(*pair)
-    return made
+    result = Dependencies(draw(st.lists(st.tuples(switch, switch), min_size=1, max_size=9)), draw(st.integers(1, 3)))
+    if result.possible:
+        for pair in draw(st.lists(st.sampled_from(result.possible), max_size=25)):
+            result.add(*pair)
+    return result
 
 
 @settings(max_examples=300)
@@ -86,10 +86,10 @@ def test_no_circle_through_the_same_channels_is_shorter(made):
 def test_a_short_cycle_is_reported_instead_of_the_long_one_around_it():
     """Depth first goes all the way round eight channels; two of them wait for each other."""
     ring = [(i, (i + 1) % 8) for i in range(8)]
-    made = Dependencies([*ring, (4, 3)], lanes=1)
+    result = Dependencies([*ring, (4, 3)], lanes=1)
     for i in range(8):
-        made.add(i, (i + 1) % 8)
-    made.add(3, 8)
-    made.add(8, 3)
-    assert len(made.circle()) == 8
-    assert sorted(made.shortest(made.circle()).tolist()) == [3, 8]
+        result.add(i, (i + 1) % 8)
+    result.add(3, 8)
+    result.add(8, 3)
+    assert len(result.circle()) == 8
+    assert sorted(result.shortest(result.circle()).tolist()) == [3, 8]

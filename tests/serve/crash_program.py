@@ -31,9 +31,9 @@ class FileFabric:
         return Inventory(())
 
     def read(self) -> Observed:
-        there = self._path.exists()
+        present = self._path.exists()
         return Observed(
-            allocation=msgspec.json.decode(self._path.read_bytes(), type=Allocation) if there else Allocation()
+            allocation=msgspec.json.decode(self._path.read_bytes(), type=Allocation) if present else Allocation()
         )
 
     def write(self, wanted: Allocation, *, over: Observed) -> None:

@@ -42,10 +42,10 @@ class MemoryFabric:
         return self.observed
 
     def check(self, *, repair: bool) -> Checked:
-        found = tuple(self.drift)
+        result = tuple(self.drift)
         if repair:
             self.drift.clear()
-        return Checked(differences=found, repaired=())
+        return Checked(differences=result, repaired=())
 
     def write(self, wanted: Allocation, *, over: Observed) -> None:
         self._live()

@@ -20,8 +20,8 @@ class Service:
         self.log, self.where = folder / "serve.log", where
         self.database = f"sqlite:///{folder}/ledger.db"
         add = ["serve", "token", "add", "me", "--role", "admin", "--database", self.database]
-        told = subprocess.run([os.environ[WARM], *add], capture_output=True, text=True, check=True)
-        self.token = told.stdout.strip()
+        messages = subprocess.run([os.environ[WARM], *add], capture_output=True, text=True, check=True)
+        self.token = messages.stdout.strip()
 
     def start(self, port: str = "0", **environment: str) -> None:
         words = [os.environ[WARM], "serve", *self.where, "--port", port, "--database", self.database]

@@ -16,9 +16,9 @@ from weft.serve.access import Role, Token, add_token, configure_token, listed, n
 
 @pytest.fixture
 def service(database) -> Iterator[Service]:
-    made = Service(database)
-    yield made
-    made.close()
+    result = Service(database)
+    yield result
+    result.close()
 
 
 def own_token(service: Service, headers: dict[str, str]) -> dict[str, Any]:
@@ -42,24 +42,24 @@ def test_a_users_own_tokens_follow_its_role_and_end_with_it(service):
     second = own_token(service, {"Authorization": f"Bearer {first}"})["access_token"]
     assert status(service, second, "/api/v1/tokens") == 200
     put_bob(service, "read-only")
-    assert [status(service, one, "/api/v1/tokens") for one in (first, second)] == [403, 403]
+    assert [status(service, item, "/api/v1/tokens") for item in (first, second)] == [403, 403]
     assert status(service, first, "/ufmRest/app/tokens", "POST") == 403
     assert service.call("root", "DELETE", "/users/bob").status_code == 204
-    assert [status(service, one) for one in (first, second)] == [401, 401]
+    assert [status(service, item) for item in (first, second)] == [401, 401]
     put_bob(service, "admin")  # another user of the same name
-    assert [status(service, one) for one in (first, second)] == [401, 401]
+    assert [status(service, item) for item in (first, second)] == [401, 401]
 
 
 def test_tokens_created_with_a_token_are_removed_with_it_and_have_bounded_names(service):
     secret, names = service.tokens["ops"], []
     for _ in range(10):
-        made = own_token(service, {"Authorization": f"Bearer {secret}"})
-        secret = made["access_token"]
-        names.append(made["name"])
+        result = own_token(service, {"Authorization": f"Bearer {secret}"})
+        secret = result["access_token"]
+        names.append(result["name"])
     assert {len(name) for name in names} == {len("ops-12345678")}
-    shown = {one["name"]: one for one in service.call("root", "GET", "/tokens").json()}
-    assert shown[names[-1]]["owner"] == "token ops"
-    assert shown[names[-1]]["expires_at_s"] <= shown["ops"]["expires_at_s"]
+    output = {item["name"]: item for item in service.call("root", "GET", "/tokens").json()}
+    assert output[names[-1]]["owner"] == "token ops"
+    assert output[names[-1]]["expires_at_s"] <= output["ops"]["expires_at_s"]
     assert service.call("root", "DELETE", f"/tokens/{names[0]}").status_code == 204
     assert status(service, secret) == 200  # another token of the same owner
     assert service.call("root", "DELETE", "/tokens/ops").status_code == 204
@@ -69,16 +69,16 @@ def test_tokens_created_with_a_token_are_removed_with_it_and_have_bounded_names(
 def test_the_longest_name_leaves_space_for_the_names_of_its_tokens(service):
     name = "x" * 63
     service.tokens[name] = service.call("root", "PUT", f"/tokens/{name}", json={"role": "operator"}).json()["token"]
-    made = own_token(service, {"Authorization": f"Bearer {service.tokens[name]}"})
-    assert service.call("root", "DELETE", f"/tokens/{made['name']}").status_code == 204
+    result = own_token(service, {"Authorization": f"Bearer {service.tokens[name]}"})
+    assert service.call("root", "DELETE", f"/tokens/{result['name']}").status_code == 204
 
 
 def test_a_token_that_has_expired_is_refused_and_its_name_is_free(service):
-    made = service.call("root", "PUT", "/tokens/brief", json={"role": "read-only", "days": 1e-12}).json()["token"]
-    assert status(service, made) == 401
+    result = service.call("root", "PUT", "/tokens/brief", json={"role": "read-only", "days": 1e-12}).json()["token"]
+    assert status(service, result) == 401
     assert service.call("root", "PUT", "/tokens/brief", json={"role": "read-only"}).status_code == 201
-    (shown,) = (one for one in service.call("root", "GET", "/tokens").json() if one["name"] == "brief")
-    assert shown["expires_at_s"] - shown["made_at_s"] == pytest.approx(365 * 24 * 3600)
+    (output,) = (item for item in service.call("root", "GET", "/tokens").json() if item["name"] == "brief")
+    assert output["expires_at_s"] - output["made_at_s"] == pytest.approx(365 * 24 * 3600)
 
 
 def test_a_token_that_expires_takes_its_own_tokens_with_it(service, monkeypatch):
@@ -87,7 +87,7 @@ def test_a_token_that_expires_takes_its_own_tokens_with_it(service, monkeypatch)
     later_s = time.time() + 366 * 24 * 3600
     monkeypatch.setattr("weft.serve.access.time", SimpleNamespace(time=lambda: later_s))
     service.ledger.change("test", "token", lambda draft: add_token(draft, "new", Role.ADMIN))
-    assert [one.name for one in listed(service.ledger.desired().documents, Token)] == ["new"]
+    assert [item.name for item in listed(service.ledger.desired().documents, Token)] == ["new"]
 
 
 @pytest.mark.parametrize("days", [0, -1, 1e9])
@@ -128,9 +128,9 @@ def test_the_configured_admin_token_is_replaced_at_each_start(service):
     configure(first)
     own = own_token(service, {"Authorization": f"Bearer {first}"})["access_token"]
     configure(first)
-    assert [status(service, one, "/api/v1/tokens") for one in (first, own)] == [200, 200]
+    assert [status(service, item, "/api/v1/tokens") for item in (first, own)] == [200, 200]
     configure(second)
-    assert [status(service, one, "/api/v1/tokens") for one in (first, own, second)] == [401, 401, 200]
+    assert [status(service, item, "/api/v1/tokens") for item in (first, own, second)] == [401, 401, 200]
     configure("")
     assert status(service, second) == 401
     with pytest.raises(ConfigError, match="too short: use at least 32 random characters"):

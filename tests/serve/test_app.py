@@ -30,16 +30,16 @@ INTENT = {"tenant": {"blue": {"hosts": ["h[3-4]"], "quota": QUOTA}, "red": {"hos
 
 @pytest.fixture
 def service(database) -> Iterator[Service]:
-    made = Service(database)
-    yield made
-    made.close()
+    result = Service(database)
+    yield result
+    result.close()
 
 
 def is_problem(answer: Any, status: int, words: str) -> bool:
-    found = answer.json()
+    result = answer.json()
     assert (answer.status_code, answer.headers["content-type"]) == (status, "application/problem+json"), answer.text
-    assert found["status"] == status
-    assert words in found["detail"]
+    assert result["status"] == status
+    assert words in result["detail"]
     return True
 
 
@@ -49,8 +49,8 @@ def test_a_partition_is_created_read_and_deleted(service):
         True,
         False,
     ]
-    found = service.call("eye", "GET", "/partitions/0x101").json()
-    assert found["members"][1] == {"guid": H2, "membership": "limited", "index0": False}
+    result = service.call("eye", "GET", "/partitions/0x101").json()
+    assert result["members"][1] == {"guid": H2, "membership": "limited", "index0": False}
     assert service.call("eye", "GET", "/partitions").json() == [
         {"p_key": "0x0101", "name": "acme", "owner": "direct", "members": 2}
     ]
@@ -70,20 +70,25 @@ def test_members_are_added_and_removed_individually(service):
 
 def test_listings_are_encoded_again_only_after_a_change(service, monkeypatch):
     def ports(path: str) -> list[list[str]]:
-        return [one["partitions"] for one in service.call("eye", "GET", path).json() if one["guid"] == H1]
+        return [item["partitions"] for item in service.call("eye", "GET", path).json() if item["guid"] == H1]
 
     def read() -> tuple[Any, ...]:
         partitions, tenants = (service.call("eye", "GET", path).json() for path in ("/partitions", "/tenants"))
-        return [one["members"] for one in partitions], list(tenants), ports("/ports"), ports("/ports?host=h1")
+        return (
+            [partition["members"] for partition in partitions],
+            list(tenants),
+            ports("/ports"),
+            ports("/ports?host=h1"),
+        )
 
     assert read() == ([], [], [[]], [[]])
     service.call("ops", "PUT", "/partitions/0x0101", json=ACME)
     service.call("ops", "PUT", "/partitions/0x0100", json=ACME | {"name": "other"})
     service.call("ops", "PUT", "/intent", json=INTENT | {"p_keys": "0x0200-0x0300"})
-    seen = read()
-    assert seen == ([2, 2, 2, 1], ["blue", "red"], [["0x0100", "0x0101"]], [["0x0100", "0x0101"]])
+    observed = read()
+    assert observed == ([2, 2, 2, 1], ["blue", "red"], [["0x0100", "0x0101"]], [["0x0100", "0x0101"]])
     monkeypatch.setattr(exchange, "_encode", None)  # whoever writes JSON now fails
-    assert read() == seen
+    assert read() == observed
 
 
 def test_a_change_with_an_outdated_tag_is_refused(service):
@@ -126,12 +131,12 @@ BAD: list[tuple[str, dict[str, Any], int, str]] = [
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory) -> Iterator[Service]:
-    made = Service(f"sqlite:///{tmp_path_factory.mktemp('shared')}/ledger.db")
-    made.fabric.observed = replace(made.fabric.observed, foreign_p_keys=frozenset({0x0200}))
+    result = Service(f"sqlite:///{tmp_path_factory.mktemp('shared')}/ledger.db")
+    result.fabric.observed = replace(result.fabric.observed, foreign_p_keys=frozenset({0x0200}))
     document = {**INTENT, "p_keys": "0x0102-0x01ff"}
-    assert made.call("ops", "PUT", "/intent", json=document).status_code == 200
-    yield made
-    made.close()
+    assert result.call("ops", "PUT", "/intent", json=document).status_code == 200
+    yield result
+    result.close()
 
 
 @pytest.mark.parametrize(("path", "body", "status", "words"), BAD)
@@ -178,10 +183,13 @@ def test_an_intent_is_planned_applied_and_its_tenants_changed(service):
     done = service.call("ops", "PUT", "/intent", content=toml, headers={"Content-Type": "application/toml"})
     assert done.status_code == 200, done.text
     assert service.call("eye", "GET", "/intent").json() == INTENT
-    assert sorted(one.name for one in service.fabric.observed.allocation.partitions.values()) == ["blue", "red"]
+    assert sorted(partition.name for partition in service.fabric.observed.allocation.partitions.values()) == [
+        "blue",
+        "red",
+    ]
     assert service.call("ops", "DELETE", "/tenants/red").status_code == 204
     assert list(service.call("eye", "GET", "/tenants").json()) == ["blue"]
-    assert [one.name for one in service.fabric.observed.allocation.partitions.values()] == ["blue"]
+    assert [partition.name for partition in service.fabric.observed.allocation.partitions.values()] == ["blue"]
 
 
 def test_a_host_that_is_down_blocks_no_change(service, monkeypatch):
@@ -191,12 +199,14 @@ def test_a_host_that_is_down_blocks_no_change(service, monkeypatch):
     changed = {"tenant": {**INTENT["tenant"], "red": {"hosts": ["h6"]}}}
     note = "tenant blue: h3/1 is not in the fabric now; it gets its P_Keys when it comes up"
     assert service.call("ops", "PUT", "/intent", json=changed).json()["notes"] == [note]
-    assert {one.name: len(one.members) for one in service.fabric.observed.allocation.partitions.values()} == {
+    assert {
+        partition.name: len(partition.members) for partition in service.fabric.observed.allocation.partitions.values()
+    } == {
         "blue": 2,
         "red": 1,
     }
-    (gone,) = service.call("eye", "GET", "/ports?host=h3").json()
-    assert (gone["is_there"], gone["is_active"], gone["partitions"]) == (False, False, ["0x0001"])
+    (removed,) = service.call("eye", "GET", "/ports?host=h3").json()
+    assert (removed["is_there"], removed["is_active"], removed["partitions"]) == (False, False, ["0x0001"])
     typo = {"tenant": {"red": {"hosts": ["h66"]}}}
     assert is_problem(service.call("ops", "PUT", "/intent", json=typo), 422, "no host 'h66'")
 
@@ -204,7 +214,7 @@ def test_a_host_that_is_down_blocks_no_change(service, monkeypatch):
 def test_a_port_that_is_down_and_no_member_can_be_forgotten(service, monkeypatch):
     monkeypatch.setattr(ledger, "_FRESH_S", 0)
     service.call("ops", "PUT", "/intent", json=INTENT)
-    guids = {one["host"]: one["guid"] for one in service.call("eye", "GET", "/ports").json()}
+    guids = {item["host"]: item["guid"] for item in service.call("eye", "GET", "/ports").json()}
     service.fabric.ports = tuple(port for port in service.fabric.ports if port.host not in ("h3", "h8"))
     assert is_problem(service.call("eye", "DELETE", f"/ports/{guids['h8']}"), 403, "only operators")
     assert is_problem(service.call("ops", "DELETE", "/ports/0x99"), 404, "there is no port 0x0000000000000099")
@@ -221,34 +231,38 @@ def test_a_port_that_is_down_and_no_member_can_be_forgotten(service, monkeypatch
 def test_an_intent_does_not_change_direct_partitions(service):
     service.call("ops", "PUT", "/partitions/0x0001", json=ACME)
     assert service.call("ops", "PUT", "/intent", json=INTENT).status_code == 200
-    assert {one.name for one in service.fabric.observed.allocation.partitions.values()} == {"acme", "blue", "red"}
+    assert {partition.name for partition in service.fabric.observed.allocation.partitions.values()} == {
+        "acme",
+        "blue",
+        "red",
+    }
     clash = service.call("ops", "PUT", "/tenants/green", json={"hosts": ["h1"]})
     assert is_problem(clash, 409, "exclusive tenant green")
     assert service.call("ops", "PUT", "/intent", json={}).status_code == 200
-    assert {one.name for one in service.fabric.observed.allocation.partitions.values()} == {"acme"}
+    assert {partition.name for partition in service.fabric.observed.allocation.partitions.values()} == {"acme"}
 
 
 def test_each_role_has_exactly_its_permissions(service):
     service.call("ops", "PUT", "/intent", json=INTENT)
     service.call("ops", "PUT", "/partitions/0x0101", json=ACME)
-    for who in ("eye", "blue"):
-        assert is_problem(service.call(who, "PUT", "/partitions/0x0102", json=ACME), 403, f"{who} has the role")
-        assert is_problem(service.call(who, "PUT", "/intent", json=INTENT), 403, "operators")
-        assert is_problem(service.call(who, "GET", "/audit"), 403, "operators")
-    for who in ("eye", "blue", "ops"):
-        assert is_problem(service.call(who, "GET", "/tokens"), 403, "admins")
-        assert is_problem(service.call(who, "PUT", "/users/x", json={}), 403, "admins")
-    refused = [(actor, what) for actor, what, result in service.audit() if result.startswith("refused")]
+    for owner in ("eye", "blue"):
+        assert is_problem(service.call(owner, "PUT", "/partitions/0x0102", json=ACME), 403, f"{owner} has the role")
+        assert is_problem(service.call(owner, "PUT", "/intent", json=INTENT), 403, "operators")
+        assert is_problem(service.call(owner, "GET", "/audit"), 403, "operators")
+    for owner in ("eye", "blue", "ops"):
+        assert is_problem(service.call(owner, "GET", "/tokens"), 403, "admins")
+        assert is_problem(service.call(owner, "PUT", "/users/x", json={}), 403, "admins")
+    refused = [(actor, kind) for actor, kind, result in service.audit() if result.startswith("refused")]
     assert ("eye", "PUT /api/v1/partitions/0x0102") in refused
 
 
 def test_a_tenant_sees_only_itself_and_changes_its_ports_within_its_quota(service):
     service.call("ops", "PUT", "/intent", json=INTENT)
-    assert [one["name"] for one in service.call("blue", "GET", "/partitions").json()] == ["blue"]
+    assert [item["name"] for item in service.call("blue", "GET", "/partitions").json()] == ["blue"]
     assert list(service.call("blue", "GET", "/tenants").json()) == ["blue"]
-    assert [one["host"] for one in service.call("blue", "GET", "/ports").json()] == ["h3", "h4"]
+    assert [item["host"] for item in service.call("blue", "GET", "/ports").json()] == ["h3", "h4"]
     assert len(service.call("eye", "GET", "/ports").json()) == 8
-    red = next(p_key for p_key, one in service.ledger.desired().partitions.items() if one.name == "red")
+    red = next(p_key for p_key, item in service.ledger.desired().partitions.items() if item.name == "red")
     assert service.call("blue", "GET", f"/partitions/{red:#06x}").status_code == 404
     assert service.call("blue", "GET", "/tenants/red").status_code == 404
     assert service.call("blue", "GET", "/intent").status_code == 403
@@ -285,11 +299,11 @@ def test_a_tenant_claims_only_hosts_that_the_operator_listed(service, claim, sta
 
 
 def test_a_tenant_keeps_what_an_operator_gave_it_beyond_the_list(service):
-    given = {"hosts": ["h8"], "absent": [H9], "quota": {"ports": 5, "hosts": ["h1"]}}
-    service.call("ops", "PUT", "/intent", json={"tenant": {"blue": given}})
-    assert service.call("blue", "PUT", "/tenants/blue", json={**given, "hosts": ["h[1,8]"]}).status_code == 200
-    assert service.call("blue", "PUT", "/tenants/blue", json={**given, "hosts": ["h1"]}).status_code == 200
-    assert is_problem(service.call("blue", "PUT", "/tenants/blue", json=given), 403, "h8 is not on a host")
+    arguments = {"hosts": ["h8"], "absent": [H9], "quota": {"ports": 5, "hosts": ["h1"]}}
+    service.call("ops", "PUT", "/intent", json={"tenant": {"blue": arguments}})
+    assert service.call("blue", "PUT", "/tenants/blue", json={**arguments, "hosts": ["h[1,8]"]}).status_code == 200
+    assert service.call("blue", "PUT", "/tenants/blue", json={**arguments, "hosts": ["h1"]}).status_code == 200
+    assert is_problem(service.call("blue", "PUT", "/tenants/blue", json=arguments), 403, "h8 is not on a host")
     bare = {"hosts": ["h8"]}
     service.call("ops", "PUT", "/intent", json={"tenant": {"blue": bare}})
     assert is_problem(service.call("blue", "PUT", "/tenants/blue", json=bare), 403, "without a quota")
@@ -304,9 +318,9 @@ def test_tokens_and_users_are_managed_and_only_hashes_are_stored(service):
     assert service.call("root", "PUT", "/users/slurm", json=user).status_code == 200
     assert is_problem(service.call("root", "PUT", "/users/x", json={**user, "password": "short"}), 422, "length >= 8")
     assert is_problem(service.call("root", "PUT", "/users/x", json={**user, "role": "tenant"}), 422, "tenant's name")
-    kept = str(service.ledger.store.load().documents) + str(service.audit())
-    assert token not in kept
-    assert "correct horse" not in kept
+    remaining = str(service.ledger.store.load().documents) + str(service.audit())
+    assert token not in remaining
+    assert "correct horse" not in remaining
     assert "scrypt" not in str(service.call("root", "GET", "/users").json())
     assert service.call("root", "DELETE", "/tokens/ci").status_code == 204
     assert service.call("ci", "GET", "/ports").status_code == 401
@@ -328,9 +342,9 @@ def test_bearer_tokens_ufms_basic_tokens_and_passwords_authenticate(service, mon
         {},
     ]
     for headers in wrong:
-        found = service.client.get("/api/v1/ports", headers=headers)
-        assert is_problem(found, 401, "no valid token")
-        assert "Bearer" in found.headers["www-authenticate"]
+        result = service.client.get("/api/v1/ports", headers=headers)
+        assert is_problem(result, 401, "no valid token")
+        assert "Bearer" in result.headers["www-authenticate"]
     refused = [line for line in service.stored() if line.actor == "127.0.0.1"]
     assert {line.what for line in refused} == {"GET /api/v1/ports"}
     assert sum(line.times for line in refused) == len(wrong)
@@ -403,10 +417,10 @@ def test_a_change_that_waits_too_long_is_withdrawn(database):
     service.fabric.gate.set()
     at_work.result()
     service.ledger.change("test", "wait", lambda draft: None)
-    found = set(service.ledger.desired().partitions)
+    result = set(service.ledger.desired().partitions)
     service.close()
     assert is_problem(waits, 504, "withdrawn")
-    assert found == {0x0101}
+    assert result == {0x0101}
 
 
 def test_a_change_that_runs_too_long_is_reported_as_running():

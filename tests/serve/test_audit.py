@@ -20,8 +20,8 @@ from weft.serve.store import Store, StoreError, TamperedError, Transaction
 
 @pytest.fixture
 def ledger(database) -> Iterator[Ledger]:
-    with Ledger(Store(database), MemoryFabric()) as made:
-        yield made
+    with Ledger(Store(database), MemoryFabric()) as result:
+        yield result
 
 
 def nothing(ledger: Ledger, what: str = "nothing") -> None:

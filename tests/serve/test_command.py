@@ -34,10 +34,10 @@ def served(*words: str, lines: int, ending: int) -> Iterator[tuple[str, httpx.Cl
         [os.environ[WARM], "serve", *words, "--port", "0"], stdout=subprocess.PIPE, text=True
     ) as process:
         try:
-            said = "".join(process.stdout.readline() for _ in range(lines))
-            url = re.search(r"http://[\d.:]+", said)[0]
+            output = "".join(process.stdout.readline() for _ in range(lines))
+            url = re.search(r"http://[\d.:]+", output)[0]
             with httpx.Client(base_url=f"{url}/api/v1", timeout=PATIENCE_S, trust_env=False) as client:
-                yield said, client
+                yield output, client
         finally:
             if ending == signal.SIGKILL:
                 kill(process)
@@ -58,16 +58,16 @@ def test_a_named_service_restarts_with_all_acknowledged_changes_after_a_kill(tmp
         folder.mkdir(mode=0o700)
         monkeypatch.setenv(name, str(folder))
     words = ("star:hosts=4", "--name", "one")
-    with served(*words, lines=3, ending=signal.SIGKILL) as (said, client):
-        token = re.search(r"weft_\S+", said)[0]
+    with served(*words, lines=3, ending=signal.SIGKILL) as (output, client):
+        token = re.search(r"weft_\S+", output)[0]
         client.headers["Authorization"] = f"Bearer {token}"
         intent = {"tenant": {"acme": {"hosts": ["h[2-3]"], "p_key": "0x0101"}}}
         assert client.put("/intent", json=intent).status_code == 200
         assert "0x8101" in tables("one", "h2")
         assert "0x8101" not in tables("one", "h4")
     monkeypatch.setenv("WEFT_SERVE_TOKEN", "0123456789abcdef" * 2)
-    with served(*words, lines=2, ending=signal.SIGTERM) as (said, client):
-        assert said.endswith("ledger sqlite:///" + str(tmp_path / "state/weft/lab-one.db") + "\n")
+    with served(*words, lines=2, ending=signal.SIGTERM) as (output, client):
+        assert output.endswith("ledger sqlite:///" + str(tmp_path / "state/weft/lab-one.db") + "\n")
         client.headers["Authorization"] = f"Bearer {'0123456789abcdef' * 2}"
         assert client.get("/tokens").status_code == 200
         app(["serve", "token", "add", "ci", "--role", "read-only"])
@@ -133,16 +133,16 @@ def test_each_fabric_has_its_own_database(homes, capsys):
     for where in (["--lab", "lab"], ["--lab", "mine"], ["--ufm", "https://ufm.example"], ["--opensm", "osm"]):
         app(["serve", "token", "add", "ci", *where])
         assert capsys.readouterr().err.startswith("ledger sqlite:///")
-    found = {path.name for path in (homes / "weft").glob("*.db")}
-    (of_opensm,) = found - {"https-ufm.example.db", "lab-lab.db", "lab-mine.db"}
+    result = {path.name for path in (homes / "weft").glob("*.db")}
+    (of_opensm,) = result - {"https-ufm.example.db", "lab-lab.db", "lab-mine.db"}
     assert of_opensm.endswith(f"{homes.name}-osm.db".replace("_", "-"))
 
 
 def names(database: str) -> list[str]:
     store = Store(database)
-    found = [token.name for token in listed(store.load().documents, Token)]
+    result = [token.name for token in listed(store.load().documents, Token)]
     store.close()
-    return found
+    return result
 
 
 def test_token_add_uses_the_database_of_the_running_service(homes, capsys):
@@ -217,8 +217,8 @@ def test_the_audit_log_is_checked_and_compared_with_an_earlier_head(database, ca
     app(["serve", "token", "add", "a", "--database", database])
     capsys.readouterr()
     app(["serve", "audit", "check", "--database", database])
-    said = capsys.readouterr().out
-    head = re.fullmatch(r"the audit log is intact\nchanges: head (1:[0-9a-f]{64})\n", said)[1]
+    output = capsys.readouterr().out
+    head = re.fullmatch(r"the audit log is intact\nchanges: head (1:[0-9a-f]{64})\n", output)[1]
     app(["serve", "token", "add", "b", "--database", database])
     app(["serve", "audit", "check", "--head", head, "--database", database])
     for other in ("2:" + head[2:], "9:" + head[2:]):

@@ -28,9 +28,9 @@ def test_after_a_kill_and_restart_the_fabric_matches_the_database(database, tmp_
         acknowledged |= {int(line) for line in rest.splitlines(keepends=True) if line.endswith("\n")}
     with Ledger(Store(database), FileFabric(place)) as ledger:
         desired, lines = ledger.desired(), ledger.store.audit_lines(most=10_000)
-        there = FileFabric(place).read().allocation
+        present = FileFabric(place).read().allocation
     assert acknowledged <= desired.partitions.keys()
-    assert there == desired.allocation()
+    assert present == desired.allocation()
     done = [line for line in lines if line.what == "make" and line.result == "done"]
     assert len(done) == len(desired.partitions)  # each is in the audit log once
     assert desired.revision == len(done) + 1  # and the fabric was taken over

@@ -30,11 +30,11 @@ class IdleWatcher:
 
 @pytest.fixture(params=["repair", "report"])
 def service(request, tmp_path) -> Iterator[Service]:
-    made = Service(f"sqlite:///{tmp_path}/ledger.db", repairs=request.param == "repair")
-    made.app.state.watcher = IdleWatcher()
-    assert made.call("ops", "PUT", "/intent", json=INTENT).status_code == 200
-    yield made
-    made.close()
+    result = Service(f"sqlite:///{tmp_path}/ledger.db", repairs=request.param == "repair")
+    result.app.state.watcher = IdleWatcher()
+    assert result.call("ops", "PUT", "/intent", json=INTENT).status_code == 200
+    yield result
+    result.close()
 
 
 def drift(service: Service) -> Any:
@@ -58,21 +58,21 @@ def test_difference_shows_in_every_view_and_is_repaired_or_reported(service):
     plan = service.call("ops", "POST", "/intent/plan", json=INTENT).json()
     assert plan["drift"] == ([] if repairs else [LINE])
     assert ("to repair" in plan["summary"]) is not repairs
-    shown = text(tenant_metrics(service.ledger.desired(), drift(service)))
-    assert f"weft_drift_differences {1 - repairs}" in shown
-    assert f"weft_drift_repaired_total {int(repairs)}" in shown
-    assert any("repair 1 differences" in what for _, what, _ in service.audit()) is repairs
+    output = text(tenant_metrics(service.ledger.desired(), drift(service)))
+    assert f"weft_drift_differences {1 - repairs}" in output
+    assert f"weft_drift_repaired_total {int(repairs)}" in output
+    assert any("repair 1 differences" in kind for _, kind, _ in service.audit()) is repairs
 
 
 def test_partitions_destroyed_by_another_client_are_detected(service):
     """For example after `weft tenants destroy`: the subnet manager and its ports agree, the ledger differs."""
-    given = service.fabric.observed.allocation
+    arguments = service.fabric.observed.allocation
     service.fabric.write(Allocation(), over=service.fabric.observed)
     drift(service).wake()
     wait_until(lambda: drift(service).past())
-    assert any("red=0x" in one.text for one in drift(service).past())
+    assert any("red=0x" in item.text for item in drift(service).past())
     if drift(service).repairs:
-        wait_until(lambda: service.fabric.observed.allocation == given)
+        wait_until(lambda: service.fabric.observed.allocation == arguments)
     else:
         assert service.fabric.observed.allocation == Allocation()
 

@@ -25,17 +25,17 @@ WRONG = {"Authorization": "Bearer weft_wrong"}
 @pytest.fixture
 def start(database) -> Iterator[Callable[..., Service]]:
     """Start a service with settings, and the users alice and bob."""
-    made: list[Service] = []
+    result: list[Service] = []
 
     def start_it(**settings: Any) -> Service:
-        made.append(Service(database, **settings))
+        result.append(Service(database, **settings))
         for name in ("alice", "bob"):
             user = new_user(name, f"password of {name}", Role.READ_ONLY)
-            made[0].ledger.change("test", "user", lambda draft, user=user: put_user(draft, user))
-        return made[0]
+            result[0].ledger.change("test", "user", lambda draft, user=user: put_user(draft, user))
+        return result[0]
 
     yield start_it
-    made[0].close()
+    result[0].close()
 
 
 def status(service: Service, headers: dict[str, str], path: str = "/api/v1/partitions") -> int:
@@ -60,8 +60,8 @@ def test_many_wrong_passwords_from_one_address_are_refused_unchecked(start, monk
     checked = []
     service = start(failures_per_s=0.05)
     monkeypatch.setattr(access, "_stretch", lambda password, salt: checked.append(password) or "")
-    found = [status(service, basic(f"user{n}", "wrong")) for n in range(10)]
-    assert found == [401] + [429] * 9
+    result = [status(service, basic(f"user{n}", "wrong")) for n in range(10)]
+    assert result == [401] + [429] * 9
     assert len(checked) == 1
 
 
@@ -108,7 +108,7 @@ def test_the_least_recently_used_bucket_is_dropped_first(monkeypatch):
     monkeypatch.setattr(rates, "time", clock)
     monkeypatch.setattr(rates, "_MOST_COUNTED", 2)
     limit = Rates(0.1)
-    assert [limit.spend(who) for who in ("a", "b", "a", "c")] == [0, 0, 10, 0]
+    assert [limit.spend(owner) for owner in ("a", "b", "a", "c")] == [0, 0, 10, 0]
     assert limit.spend("a") == 10  # b had to go
     assert limit.spend("b") == 0
 
@@ -203,7 +203,7 @@ PROXIES = read_networks("127.0.0.1, 10.1.0.0/16,fd00::/8")
     ],
 )
 def test_the_client_address_is_the_one_before_trusted_proxies(peer, forwarded, address):
-    headers = Headers(raw=[(b"x-forwarded-for", one.encode()) for one in forwarded])
+    headers = Headers(raw=[(b"x-forwarded-for", item.encode()) for item in forwarded])
     assert client_address(peer, headers, PROXIES) == address
     assert client_address(peer, headers, ()) == peer
 
@@ -244,14 +244,14 @@ def test_x_remote_user_of_another_machine_behind_a_proxy_is_ignored(start):
 
 def test_pages_of_other_sites_change_nothing(start):
     service = start()
-    here = service.server.url
+    local = service.server.url
 
     def change(**headers: str) -> int:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         return service.call("ops", "PUT", "/partitions/0x0101", json={"name": "a"}, headers=named).status_code
 
-    assert [change(), change(Origin=here)] == [200, 200]
-    assert [change(Origin=origin) for origin in ("http://evil.example", "null", f"{here}0", "")] == [403] * 4
+    assert [change(), change(Origin=local)] == [200, 200]
+    assert [change(Origin=origin) for origin in ("http://evil.example", "null", f"{local}0", "")] == [403] * 4
     assert change(Origin="https://weft.example", X_Forwarded_Host="weft.example") == 403
     assert service.call("ops", "GET", "/partitions", headers={"Origin": "null"}).status_code == 200
     assert any("evil.example may not change anything" in result for _, _, result in service.audit())

@@ -56,7 +56,7 @@ def test_partitions_reach_the_fabric_behind_a_ufm_and_are_restored_with_it(tmp_p
         shutil.copy(backup, tmp_path / "inner/ledger.db")  # of before there was any partition
         inner.start(port=inner.url.rpartition(":")[2])
         wait_until(lambda: 0x8101 in keys("inner", "h2"))
-        assert [one["p_key"] for one in inner.call("GET", "/api/v1/partitions").json()] == ["0x0101"]
+        assert [item["p_key"] for item in inner.call("GET", "/api/v1/partitions").json()] == ["0x0101"]
     finally:
         outer.end(signal.SIGTERM)
         inner.end(signal.SIGTERM)

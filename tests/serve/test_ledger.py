@@ -32,15 +32,15 @@ def fabric() -> MemoryFabric:
 @pytest.fixture
 def opened(database) -> Iterator[Callable[[MemoryFabric | None], Ledger]]:
     """Open the ledger of the test's database, once more if need be."""
-    made: list[Ledger] = []
+    result: list[Ledger] = []
 
     def open_(fabric: MemoryFabric | None) -> Ledger:
-        made.append(Ledger(Store(database), fabric))
-        return made[-1]
+        result.append(Ledger(Store(database), fabric))
+        return result[-1]
 
     yield open_
-    for one in made:
-        one.close()
+    for item in result:
+        item.close()
 
 
 @pytest.fixture
@@ -96,11 +96,11 @@ def test_waiting_changes_are_applied_together_and_only_the_faulty_one_fails(ledg
     fabric.gate.clear()
     first = ledger.submit("ci", "first", put(ACME))
     fabric.entered.wait()  # the writer is at work: the next ones wait
-    others = [ledger.submit("ci", f"other {n}", put(replace(ACME, name=f"t{n}", p_key=0x0110 + n))) for n in range(6)]
+    rest = [ledger.submit("ci", f"other {n}", put(replace(ACME, name=f"t{n}", p_key=0x0110 + n))) for n in range(6)]
     bad_edit = ledger.submit("ci", "bad", lambda draft: draft.remove(0x0666))
     fabric.gate.set()
     assert first.result() is None
-    failed = [n for n, one in enumerate(others) if one.exception() is not None]
+    failed = [n for n, item in enumerate(rest) if item.exception() is not None]
     assert failed == [3]
     assert isinstance(bad_edit.exception(), ConfigError)
     assert set(fabric.observed.allocation.partitions) == {0x0101, 0x0110, 0x0111, 0x0112, 0x0114, 0x0115}
@@ -111,10 +111,10 @@ def test_group_commit_writes_the_fabric_once_for_all_waiting_changes(ledger, fab
     fabric.gate.clear()
     first = ledger.submit("ci", "first", put(ACME))
     fabric.entered.wait()
-    others = [ledger.submit("ci", "more", put(replace(ACME, name=f"t{n}", p_key=0x0110 + n))) for n in range(50)]
+    rest = [ledger.submit("ci", "more", put(replace(ACME, name=f"t{n}", p_key=0x0110 + n))) for n in range(50)]
     fabric.gate.set()
-    for one in (first, *others):
-        one.result()
+    for item in (first, *rest):
+        item.result()
     assert fabric.writes == 2
 
 
@@ -124,8 +124,8 @@ def test_twenty_writers_lose_and_duplicate_nothing(ledger, fabric):
 
     def add(guid: int) -> Callable[[Draft], None]:
         def edit(draft: Draft) -> None:
-            there = draft.partitions[0x0101]
-            draft.put(replace(there, members={**there.members, guid: Member()}))
+            present = draft.partitions[0x0101]
+            draft.put(replace(present, members={**present.members, guid: Member()}))
 
         return edit
 
@@ -134,12 +134,12 @@ def test_twenty_writers_lose_and_duplicate_nothing(ledger, fabric):
             ledger.change(f"w{writer}", "add", add(writer * 100 + n))
 
     writers = [threading.Thread(target=write, args=(n,)) for n in range(20)]
-    for one in writers:
-        one.start()
-    for one in writers:
-        one.join()
-    wanted = {writer * 100 + n for writer in range(20) for n in range(10)}
-    assert set(fabric.observed.allocation.partitions[0x0101].members) == wanted
+    for item in writers:
+        item.start()
+    for item in writers:
+        item.join()
+    expected = {writer * 100 + n for writer in range(20) for n in range(10)}
+    assert set(fabric.observed.allocation.partitions[0x0101].members) == expected
     assert len(ledger.store.audit_lines(most=1000)) == 202  # taken over, made, and each added once
     assert ledger.desired().revision == 202
 
@@ -153,10 +153,10 @@ def test_two_services_on_one_database_lose_nothing(opened, fabric):
             ledgers[which].change("ci", "make", put(replace(ACME, name=name, p_key=p_key)))
 
     writers = [threading.Thread(target=write, args=(n,)) for n in range(2)]
-    for one in writers:
-        one.start()
-    for one in writers:
-        one.join()
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
     assert len(fabric.observed.allocation.partitions) == 30
     wait_until(lambda: ledgers[0].desired() == ledgers[1].desired(), "that one sees what the other wrote")
     assert ledgers[0].desired().allocation() == fabric.observed.allocation
@@ -217,9 +217,9 @@ def test_after_a_failed_commit_the_fabric_follows_the_database(ledger, fabric, m
     monkeypatch.setattr(Transaction, "commit", fail)
     with pytest.raises(StoreError, match="connection is lost"):
         ledger.change("ci", "make acme", put(ACME))
-    wanted = {0x0101} if happens else set()
-    wait_until(lambda: set(fabric.observed.allocation.partitions) == wanted, "that the fabric follows the database")
-    wait_until(lambda: set(ledger.desired().partitions) == wanted, "that the ledger follows the database")
+    expected = {0x0101} if happens else set()
+    wait_until(lambda: set(fabric.observed.allocation.partitions) == expected, "that the fabric follows the database")
+    wait_until(lambda: set(ledger.desired().partitions) == expected, "that the ledger follows the database")
 
 
 def test_partitions_of_the_intent_cannot_be_changed_directly(ledger):
@@ -261,26 +261,29 @@ def want(tenants: dict[str, Any]) -> Callable[[Draft], Any]:
 
 
 def members(fabric: MemoryFabric) -> dict[str, list[int]]:
-    return {one.name: [guid & 0xFFFF for guid in one.members] for one in fabric.observed.allocation.partitions.values()}
+    return {
+        partition.name: [guid & 0xFFFF for guid in partition.members]
+        for partition in fabric.observed.allocation.partitions.values()
+    }
 
 
 def test_a_host_that_is_down_keeps_its_membership_after_a_restart(opened, fabric):
     fabric.ports = tuple(replace(port, guid=port.guid | 1 << 63) for port in fabric.ports)  # more than a signed one
     opened(fabric).change("ci", "intent", want(TWO))
-    there = fabric.ports
-    fabric.ports = tuple(port for port in there if port.host != "h2")
+    present = fabric.ports
+    fabric.ports = tuple(port for port in present if port.host != "h2")
     again = opened(fabric)
     compiled = again.change("ci", "intent", want(TWO | {"b": {"hosts": ["h4"]}}))
     assert members(fabric) == {"a": [1, 2], "b": [4]}
     assert compiled.notes == ("tenant a: h2/1 is not in the fabric now; it gets its P_Keys when it comes up",)
     with pytest.raises(ConfigError, match="no host 'h22'"):
         again.change("ci", "typo", want(TWO | {"b": {"hosts": ["h22"]}}))
-    fabric.ports = tuple(replace(port, guid=0x10_0099) if port.host == "h2" else port for port in there)
+    fabric.ports = tuple(replace(port, guid=0x10_0099) if port.host == "h2" else port for port in present)
     last = opened(fabric)
     last.change("ci", "its card was replaced", want(TWO))
     assert members(fabric) == {"a": [1, 0x99], "b": [3]}
-    known = last.store.known_ports()
-    assert sorted(port.name for port in known.values()) == [f"h{n}/1" for n in range(1, 9)]
+    recorded = last.store.known_ports()
+    assert sorted(port.name for port in recorded.values()) == [f"h{n}/1" for n in range(1, 9)]
 
 
 def test_ports_that_were_only_read_are_remembered(opened, fabric):
@@ -303,12 +306,12 @@ def test_changes_waiting_for_a_silent_fabric_are_refused_together(ledger, fabric
     monkeypatch.setattr(fabric, "write", is_silent)
     waiting = [ledger.submit("ci", "more", put(replace(ACME, p_key=key, members={}))) for key in (0x0102, 0x0103)]
     fabric.answers.set()
-    for one in (first, *waiting):
+    for item in (first, *waiting):
         with pytest.raises(NoResponseError, match="nobody answers"):
-            one.result()
+            item.result()
     assert len(tries) == 2
     ledger.change("ci", "notes are written", lambda draft: None)
-    refused = [what for _, what, result in audit(ledger) if result == "refused: nobody answers"]
+    refused = [kind for _, kind, result in audit(ledger) if result == "refused: nobody answers"]
     assert refused == ["the first", "more"]  # the second is alike, and counted
 
 
@@ -319,12 +322,12 @@ def test_the_audit_log_is_pruned_by_age_and_by_count_of_refusals(ledger, monkeyp
     for number in range(5):
         ledger.refused("eve", f"try {number}", "no")
         ledger.change("ci", "later", lambda draft: None)
-    said = [what for _, what, _ in audit(ledger)]
-    assert [what for what in said if what.startswith("try")] == ["try 4"]
-    assert said[:2] == ["import the partitions of memory", "a change"]
+    output = [kind for _, kind, _ in audit(ledger)]
+    assert [kind for kind in output if kind.startswith("try")] == ["try 4"]
+    assert output[:2] == ["import the partitions of memory", "a change"]
     monkeypatch.setattr("weft.serve.store.AUDIT_KEPT_S", 0.0)
     ledger.change("ci", "the last", lambda draft: None)
-    assert [what for _, what, _ in audit(ledger)] == ["the last"]
+    assert [kind for _, kind, _ in audit(ledger)] == ["the last"]
 
 
 class BusyError(MemoryFabric):

@@ -55,7 +55,7 @@ def test_a_database_of_the_first_layout_is_upgraded(old, database):
     fabric = MemoryFabric()
     with Ledger(Store(database), fabric) as ledger:
         assert set(fabric.observed.allocation.partitions) == {0x0101}
-        assert [(one.name, one.role) for one in listed(ledger.desired().documents, Token)] == [("me", Role.ADMIN)]
+        assert [(item.name, item.role) for item in listed(ledger.desired().documents, Token)] == [("me", Role.ADMIN)]
         assert ledger.store.check_audit()["changes"].what == "PUT /y"
         ledger.change("me", "PUT /z", lambda draft: None)
         assert ledger.store.check_audit()["changes"].what == "PUT /z"

@@ -47,8 +47,8 @@ def test_the_default_address_is_loopback():
 
 
 def test_a_port_that_is_taken_is_named(database):
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as used:
+        port = used.getsockname()[1]
         with pytest.raises(ConfigError, match=f"cannot listen at 127.0.0.1:{port}: Address already in use; choose"):
             server.Server(None, Settings(port=port))
 
@@ -101,8 +101,8 @@ def test_tls_clients_need_the_required_certificates(encrypted, tmp_path):
     with httpx.Client(verify=trusting, trust_env=False) as stranger, pytest.raises(httpx.TransportError):
         stranger.get(f"{service.server.url}/healthz")
     trusting.load_cert_chain(tmp_path / "client.pem", tmp_path / "client.key")
-    with httpx.Client(verify=trusting, trust_env=False) as known:
-        assert known.get(f"{service.server.url}/healthz").status_code == 200
+    with httpx.Client(verify=trusting, trust_env=False) as recorded:
+        assert recorded.get(f"{service.server.url}/healthz").status_code == 200
     assert service.server.url.startswith("https://")
 
 
@@ -152,9 +152,9 @@ def test_certificates_that_cannot_be_read_are_named(tmp_path):
 
 @pytest.fixture
 def service(database) -> Iterator[Service]:
-    made = Service(database)
-    yield made
-    made.close()
+    result = Service(database)
+    yield result
+    result.close()
 
 
 def connect(service: Service) -> socket.socket:
@@ -177,7 +177,7 @@ def test_idle_connections_are_closed_for_new_ones(service, monkeypatch):
         for _ in range(2):
             with httpx.Client(trust_env=False, timeout=PATIENCE_S) as client:
                 assert client.get(f"{service.server.url}/healthz").status_code == 200
-        assert all(is_closed(one) for one in idle[:7])
+        assert all(is_closed(item) for item in idle[:7])
 
 
 def test_a_burst_of_connections_does_not_exhaust_file_descriptors(service):
@@ -198,12 +198,12 @@ def test_an_idle_connection_of_the_address_with_most_of_them_is_closed(monkeypat
     pool = connections.Pool()
     alone, busy = Place("10.0.0.1"), Place("10.0.0.2", is_idle=False)
     crowd = [Place("10.0.0.2") for _ in range(3)]
-    assert all(pool.add(one) for one in (alone, busy, *crowd))
+    assert all(pool.add(item) for item in (alone, busy, *crowd))
     pool.touch(crowd[0])
     assert pool.add(Place("10.0.0.3", is_idle=False))
-    assert [one.is_open for one in (alone, busy, *crowd)] == [True, True, True, False, True]
-    for one in (alone, *crowd):
-        one.is_idle = False
+    assert [item.is_open for item in (alone, busy, *crowd)] == [True, True, True, False, True]
+    for item in (alone, *crowd):
+        item.is_idle = False
     assert not pool.add(Place("10.0.0.4"))
     pool.discard(busy)
     assert pool.add(Place("10.0.0.4"))

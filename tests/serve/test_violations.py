@@ -22,9 +22,9 @@ from weft.tenants.drivers.partition_files import write_partitions
 
 @pytest.fixture
 def service(tmp_path) -> Iterator[Service]:
-    made = Service(f"sqlite:///{tmp_path}/ledger.db")
-    yield made
-    made.close()
+    result = Service(f"sqlite:///{tmp_path}/ledger.db")
+    yield result
+    result.close()
 
 
 def test_a_tenant_sees_violations_of_its_own_packets_without_destinations(service, tmp_path, monkeypatch):
@@ -44,21 +44,21 @@ def test_a_tenant_sees_violations_of_its_own_packets_without_destinations(servic
             lab.send_packet(sender, packet(lab.fabric, sender, receiver, key))
         wait_until(lambda: len({one.violation.sender for one in watcher.reported()}) == 2)
         wait_until(lambda: len(watcher.counts()) == 2)
-        for who in ("root", "ops", "eye"):
-            found = service.call(who, "GET", "/violations").json()
+        for owner in ("root", "ops", "eye"):
+            result = service.call(owner, "GET", "/violations").json()
             assert {
-                (one["sender"], *one["sender_partitions"], one["key"], one["receiver"]) for one in found["heard"]
+                (item["sender"], *item["sender_partitions"], item["key"], item["receiver"]) for item in result["heard"]
             } == {
                 ("h2/1", "red", "0x8102", "h3/1"),
                 ("h3/1", "blue", "0x8101", "h5/1"),
             }
-            assert [(one["port"], one["sent"], one["held_back"]) for one in found["counted"]] == [
+            assert [(item["port"], item["sent"], item["held_back"]) for item in result["counted"]] == [
                 ("h2/1", 1, 0),
                 ("h3/1", 1, 0),
             ]
         own = service.call("blue", "GET", "/violations")
-        assert {one["sender"] for one in own.json()["heard"]} == {"h3/1"}
-        assert [one["port"] for one in own.json()["counted"]] == ["h3/1"]
+        assert {item["sender"] for item in own.json()["heard"]} == {"h3/1"}
+        assert [item["port"] for item in own.json()["counted"]] == ["h3/1"]
         assert not any(name in own.text for name in ("h2", "h5", "red", "leaf"))
 
 
@@ -75,8 +75,8 @@ def test_the_watcher_subscribes_when_the_fabric_comes_up(service):
 
 
 def test_violations_need_a_port_of_the_fabric(service):
-    found = service.call("root", "GET", "/violations")
-    assert (found.status_code, "--umad" in found.json()["detail"]) == (404, True)
+    result = service.call("root", "GET", "/violations")
+    assert (result.status_code, "--umad" in result.json()["detail"]) == (404, True)
     document = service.client.get("/api/v1/openapi.json").json()
     answer = document["paths"]["/api/v1/violations"]["get"]["responses"]["200"]
     assert answer["content"]["application/json"]["schema"]["$ref"].endswith("/ViolationsOut")

@@ -59,8 +59,8 @@ def find_seed(fabric: Fabric, messages: list[tuple[str, str, int]], wanted: dict
 @pytest.mark.parametrize(("src", "dst", "hurt"), [("h1", "h2", set()), ("h2", "h1", {"leaf1/2"})])
 def test_a_cable_with_errors_in_one_direction_corrupts_only_that_direction(src, dst, hurt):
     bad = faults.degrade(routed("star:hosts=2"), "leaf1/2", 3e-7, one_way=True)
-    found = corrupted(send(bad, [(src, dst, 1 << 23)]))
-    assert set(found) == hurt
+    result = corrupted(send(bad, [(src, dst, 1 << 23)]))
+    assert set(result) == hurt
 
 
 RECEIVER = routed("star:hosts=2").find_port("leaf1/2").peer.name  # the port of h2

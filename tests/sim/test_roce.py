@@ -135,14 +135,14 @@ def test_flows_with_equal_hashes_share_an_uplink_and_slow_down():
 
 def test_the_hash_spreads_flows_over_uplinks_like_random_choice():
     """Flows in a bin of four: mean n/4, variance 3n/16, over 20 seeds of 32 flows from 8 leaves."""
-    found = [
+    result = [
         np.rint(
             uplinks(send(routed(BIG_TREE), [(*pair, 40_960) for pair in permutation(32, seed)], seed=seed)) / 41_000
         )
         for seed in range(20)
     ]
-    assert abs(np.var(found) - 3 / 4) < 0.15
-    assert abs(np.mean(found, axis=(0, 1)) - 1).max() < 0.25
+    assert abs(np.var(result) - 3 / 4) < 0.15
+    assert abs(np.mean(result, axis=(0, 1)) - 1).max() < 0.25
 
 
 def test_more_queue_pairs_spread_better_and_spraying_best():

@@ -44,11 +44,11 @@ class Desk:
         lids = choose_lids(view, self.state.remembered)
         view.fabric.tables.lid[:] = lids.lid
         view.fabric.tables.set_lmc(slice(None), lids.lmc)
-        known = carried_over(self.state.known, view)
+        recorded = carried_over(self.state.known, view)
         settle_groups(self.state, view)
         plant_trees(view, self.state.groups)
-        refused = upload_multicast(self.state.sender, view, known)
-        self.state.view, self.state.known = view, known
+        refused = upload_multicast(self.state.sender, view, recorded)
+        self.state.view, self.state.known = view, recorded
         return refused
 
     def reprogram(self) -> list[str]:

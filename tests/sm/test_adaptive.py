@@ -64,9 +64,9 @@ class Manager:
         self.before: Groups | None = None
 
     def infos(self, tables: Tables) -> np.ndarray:
-        said, knows = self.sender.get(self.to(np.arange(len(tables.lft))), SmpAttribute.ADAPTIVE_ROUTING_INFO)
+        output, knows = self.sender.get(self.to(np.arange(len(tables.lft))), SmpAttribute.ADAPTIVE_ROUTING_INFO)
         assert knows.all()
-        return said[:, : AdaptiveRoutingInfo.size].copy()
+        return output[:, : AdaptiveRoutingInfo.size].copy()
 
     def to(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Routes to switches, by the rows of their tables."""
@@ -76,13 +76,13 @@ class Manager:
     def write(self, tables: Tables) -> dict[str, int]:
         """How many MADs of each kind it took, in the order in which they went."""
         infos, sent = self.infos(tables), {}
-        wanted = plan_groups(tables, infos, self.before)
-        for write in ar_writes(wanted, infos, self.before):
+        expected = plan_groups(tables, infos, self.before)
+        for write in ar_writes(expected, infos, self.before):
             _, took = self.sender.set(self.to(write.rows), write.attribute, write.blocks, write.data)
             assert took.all()
             if len(took):
                 sent[SETS[write.attribute]] = sent.get(SETS[write.attribute], 0) + len(took)
-        self.before = wanted
+        self.before = expected
         return sent
 
 
@@ -103,24 +103,24 @@ def choices(tables: Tables, lids: int) -> list[list[tuple[int, ...]]]:
 
 @pytest.mark.parametrize("engine", ["fat-tree", "min-hop", "dfsssp"])
 def test_switches_may_take_what_the_routing_engine_wanted(engine):
-    wanted, manager = routed(engine=engine).tables, Manager()
-    assert list(manager.write(wanted)) == ["groups", "forwarding", "on or off"]
-    lids = wanted.lft.shape[1]
-    assert choices(manager.fabric.tables, lids) == choices(wanted, lids)
+    expected, manager = routed(engine=engine).tables, Manager()
+    assert list(manager.write(expected)) == ["groups", "forwarding", "on or off"]
+    lids = expected.lft.shape[1]
+    assert choices(manager.fabric.tables, lids) == choices(expected, lids)
 
 
 def test_the_packet_engine_runs_on_what_was_programmed_as_on_the_tables_of_the_routing_engine():
     """To the picosecond, adaptively; and not as the forwarding tables alone would have it."""
-    wanted, manager = routed(), Manager()
-    manager.write(wanted.tables)
+    expected, manager = routed(), Manager()
+    manager.write(expected.tables)
     programmed = manager.fabric
     for name in ("sl2vl", "vl_arbitration"):  # what other parts of a manager write
-        setattr(programmed.tables, name, getattr(wanted.tables, name))
-    programmed.tables.lid[:], programmed.tables.vl_high_limit[:] = wanted.tables.lid, wanted.tables.vl_high_limit
+        setattr(programmed.tables, name, getattr(expected.tables, name))
+    programmed.tables.lid[:], programmed.tables.vl_high_limit[:] = expected.tables.lid, expected.tables.vl_high_limit
     activate(manager.subnet.devices)
     runs = {}
     for name, fabric, how in (
-        ("wanted", wanted, "adaptive"),
+        ("wanted", expected, "adaptive"),
         ("programmed", programmed, "adaptive"),
         ("table", programmed, "table"),
     ):
@@ -182,8 +182,8 @@ def test_switches_that_take_no_groups_are_left_alone():
     manager, tables = Manager(), routed().tables
     infos = manager.infos(tables)
     infos[1:] = 0  # as of those that answer that they do not know the attribute
-    wanted = plan_groups(tables, infos)
-    assert {row for write in ar_writes(wanted, infos) for row in write.rows.tolist()} == {0}
+    expected = plan_groups(tables, infos)
+    assert {row for write in ar_writes(expected, infos) for row in write.rows.tolist()} == {0}
     h2 = [manager.fabric.find_node("h2").index]
     _, knows = manager.sender.get((manager.path[h2], manager.hops[h2]), SmpAttribute.ADAPTIVE_ROUTING_INFO)
     assert not knows.any()
@@ -194,10 +194,10 @@ def test_groups_that_a_switch_has_no_room_for_stay_static():
     most = max(len(set(row[row >= 0].tolist())) for row in tables.ar_group)
     infos = np.zeros((len(tables.lft), AdaptiveRoutingInfo.size), np.uint8)
     fill(infos, AdaptiveRoutingInfo.group_cap, most - 1)
-    wanted = plan_groups(tables, infos)
-    assert wanted.top.max() == most - 2
+    expected = plan_groups(tables, infos)
+    assert expected.top.max() == most - 2
     short = [row for row in range(len(tables.lft)) if len(set(tables.ar_group[row].tolist()) - {-1}) == most]
-    assert all(((tables.ar_group[row] >= 0) & (wanted.group[row] < 0)).any() for row in short)
+    assert all(((tables.ar_group[row] >= 0) & (expected.group[row] < 0)).any() for row in short)
 
 
 def test_a_plan_follows_switches_that_come_and_go():
@@ -228,13 +228,13 @@ def test_any_series_of_plans_gives_every_lid_its_ports_and_changes_no_group_in_u
         tables.lft = np.zeros((2, 5), np.uint8)
         tables.ar_ports = np.eye(7, 256, dtype=bool)
         tables.ar_group = np.array(plan, np.int32) - 1
-        wanted = plan_groups(tables, infos, before)
+        expected = plan_groups(tables, infos, before)
         for row in range(2):
             for lid in range(5):
-                number, group = wanted.group[row, lid], tables.ar_group[row, lid]
+                number, group = expected.group[row, lid], tables.ar_group[row, lid]
                 assert (number < 0) == (group < 0)
-                assert number < 0 or wanted.mask[row, number, 0] == 1 << group
+                assert number < 0 or expected.mask[row, number, 0] == 1 << group
                 old = before.group[row, lid] if before is not None and before.known[row] else -1
                 if old >= 0:
-                    assert (wanted.mask[row, old] == before.mask[row, old]).all()
-        before = replace(wanted)
+                    assert (expected.mask[row, old] == before.mask[row, old]).all()
+        before = replace(expected)

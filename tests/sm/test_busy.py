@@ -166,13 +166,13 @@ def test_stopped_manager_beside_the_master_causes_no_further_heavy_sweeps():
 def test_only_a_request_with_the_same_sender_method_attribute_and_transaction_is_a_repetition():
     requests = Requests(clock=lambda: 0.0, say=lambda *line: None, patience_s=0.0)
     first = {"method": Method.GET, "attribute_id": SaAttribute.NODE_RECORD, "transaction_id": 7}
-    others = (
+    rest = (
         {"transaction_id": 8},
         {"transaction_id": 7 | 1 << 63},  # the kernel has the number of the agent in the upper half
         {"method": Method.GET_TABLE},
         {"attribute_id": SaAttribute.PATH_RECORD},
     )
-    mads = [SaMad(**first).raw, *(SaMad(**first | other).raw for other in others)]
+    mads = [SaMad(**first).raw, *(SaMad(**first | other).raw for other in rest)]
     for mad in (*mads, *mads):
         requests.put(Arrived(bytes(mad), Address(5)))
     assert len(requests) == len(mads)

@@ -40,7 +40,7 @@ VALUES = {
 
 
 def options_of(values: dict[str, str]) -> Options:
-    return parse_options("".join(f"{name} {one}\n" for name, value in values.items() for one in value.split("\n")))
+    return parse_options("".join(f"{name} {word}\n" for name, value in values.items() for word in value.split("\n")))
 
 
 def test_every_option_of_opensm_is_where_the_mads_have_it():
@@ -75,13 +75,13 @@ def test_without_a_table_its_first_block_is_sent_all_the_same():
 @pytest.fixture
 def subnet() -> Subnet:
     """All ports Active, with LIDs and routes."""
-    made = Subnet(route(weft.load("fat-tree:hosts=8,radix=4")).fabric)
-    for info in made.devices.port_info:
+    result = Subnet(route(weft.load("fat-tree:hosts=8,radix=4")).fabric)
+    for info in result.devices.port_info:
         if info is not None and PortInfo.port_state.get(info) != PortState.DOWN:
             PortInfo.port_state.set(info, PortState.ACTIVE)
-    for info in made.devices.switch_info.values():
-        SwitchInfo.linear_fdb_top.set(info, int(made.devices.tables.lid.max()))
-    return made
+    for info in result.devices.switch_info.values():
+        SwitchInfo.linear_fdb_top.set(info, int(result.devices.tables.lid.max()))
+    return result
 
 
 def send(subnet: Subnet, batch) -> list[bytes | None]:
@@ -105,14 +105,14 @@ def test_every_switch_and_every_adapter_keeps_what_the_options_say(subnet):
     answers = send(subnet, batch)
     assert {answer[5] for answer in answers} == {0}
     for switch in fabric.switches:
-        found = kept(subnet, f"{switch.name}/1", CcAttribute.SWITCH_CONGESTION_SETTING, 0, SwitchCongestionSetting)
-        assert found == switch_setting(options)
+        result = kept(subnet, f"{switch.name}/1", CcAttribute.SWITCH_CONGESTION_SETTING, 0, SwitchCongestionSetting)
+        assert result == switch_setting(options)
     for host in range(1, 9):
         port = f"h{host}/1"
         assert kept(subnet, port, CcAttribute.CA_CONGESTION_SETTING, 0, CACongestionSetting) == adapter_setting(options)
         for block in (0, 1):
-            found = kept(subnet, port, CcAttribute.CONGESTION_CONTROL_TABLE, block, CongestionControlTable)
-            assert found == rate_table(options)[block]
+            result = kept(subnet, port, CcAttribute.CONGESTION_CONTROL_TABLE, block, CongestionControlTable)
+            assert result == rate_table(options)[block]
 
 
 def test_mads_are_sets_of_class_0x21_with_the_key_to_the_lids_of_their_nodes(subnet):

@@ -66,9 +66,9 @@ class Managed:
 
 @pytest.fixture
 def managed(tmp_path: Path) -> Iterator[Managed]:
-    made = Managed(tmp_path)
-    yield made
-    made.manager.close()
+    result = Managed(tmp_path)
+    yield result
+    result.manager.close()
 
 
 def test_the_devices_have_what_it_was_told(managed):
@@ -81,8 +81,8 @@ def test_the_devices_have_what_it_was_told(managed):
     assert managed.keys("h4/1") == [0x7FFF]
     facing = str(managed.net.fabric["h2/1"].peer)
     assert managed.keys(facing) == [0x7FFF, 0x8101]
-    there = managed.client.allocation()
-    assert (there.revision, there.partitions, there.default_is_full) == (revision, f"{red}\n", False)
+    present = managed.client.allocation()
+    assert (present.revision, present.partitions, present.default_is_full) == (revision, f"{red}\n", False)
     assert managed.allocate(revision, remove=[0x0101], default_is_full=True) == before.revision
     assert managed.keys("h2/1") == [0xFFFF]
 
@@ -90,13 +90,13 @@ def test_the_devices_have_what_it_was_told(managed):
 def test_an_order_wakes_the_manager(managed):
     """It does not wait for the end of a pause."""
     with ThreadPoolExecutor(1) as pool:
-        told = pool.submit(managed.client.allocate, define="red=0x0101: ALL=full;")
+        messages = pool.submit(managed.client.allocate, define="red=0x0101: ALL=full;")
         wait_until(lambda: select.select([managed.manager._control_server.bell], [], [], 0)[0])
         began_s = managed.net.clock()
         managed.manager.carrier.poll(3600.0)
         assert managed.net.clock() == began_s
         managed.manager.step()
-        told.result()
+        messages.result()
     assert managed.keys("h2/1") == [0xFFFF, 0x8101]
 
 
@@ -261,21 +261,21 @@ def test_standby_that_was_given_nothing_adopts_the_partitions_of_the_ports(manag
     for host in ("h2", "h3"):
         tables[managed.net.fabric[f"{host}/1"].slot, 1] = 0x8101  # as the other master was told
     become_master_again(managed.manager)
-    there = managed.client.allocation()
-    assert there.partitions == f"adopted-0x0101=0x0101: {managed.guid('h2')}=full, {managed.guid('h3')}=full;\n"
-    managed.allocate(there.revision, remove=[0x0101])
+    present = managed.client.allocation()
+    assert present.partitions == f"adopted-0x0101=0x0101: {managed.guid('h2')}=full, {managed.guid('h3')}=full;\n"
+    managed.allocate(present.revision, remove=[0x0101])
     assert managed.keys("h3/1") == [0xFFFF]
 
 
 def test_manager_that_becomes_master_again_keeps_its_partitions_and_repairs_the_ports(managed):
     blue = f"blue=0x0102,ipoib: {managed.guid('h4')}=full;"
     managed.allocate(define=f"{blue}red=0x0101: {managed.guid('h2')}=full;", default_is_full=False)
-    there, file = managed.client.allocation(), managed.place / "sm.allocation"
-    kept, keys = file.read_bytes(), managed.net.fabric.tables.pkey.copy()
+    present, file = managed.client.allocation(), managed.place / "sm.allocation"
+    remaining, keys = file.read_bytes(), managed.net.fabric.tables.pkey.copy()
     managed.net.fabric.tables.pkey[:, 0], managed.net.fabric.tables.pkey[:, 1:] = 0xFFFF, 0  # as OpenSM leaves them
     become_master_again(managed.manager)
-    assert managed.client.allocation() == there
-    assert file.read_bytes() == kept
+    assert managed.client.allocation() == present
+    assert file.read_bytes() == remaining
     assert (managed.net.fabric.tables.pkey == keys).all()
     repaired = managed.tell(lambda client: client.check(repair=False).repaired)
     assert "h2/1: lacks P_Key 0x7fff and 0x8101, holds P_Key 0xffff" in repaired
@@ -283,11 +283,11 @@ def test_manager_that_becomes_master_again_keeps_its_partitions_and_repairs_the_
 
 def test_a_manager_that_starts_again_knows_what_it_was_told(managed):
     managed.allocate(define=f"red=0x0101: {managed.guid('h2')}=full;", default_is_full=False)
-    there = managed.client.allocation()
+    present = managed.client.allocation()
     managed.manager.close()
     managed.net.fabric.tables.pkey[:] = 0  # somebody else was at work meanwhile
     managed.start()
-    assert managed.client.allocation() == there
+    assert managed.client.allocation() == present
     assert managed.keys("h2/1") == [0x7FFF, 0x8101]
     assert "restored run-time configuration: 1 partitions of" in managed.manager.state.log.recent[0]
 

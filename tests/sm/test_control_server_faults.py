@@ -142,8 +142,8 @@ def test_killed_at_any_point_it_ends_in_the_same_state(tmp_path):
     """After any number of MADs, and before or behind the writing of the file; then the same is told again."""
     untouched = Faulty(tmp_path / "a", "fat-tree:hosts=8,radix=4")
     before, mads = untouched.in_devices(), untouched.manager.state.sender.mads
-    wanted = {"set": two_tenants(untouched), "default_is_full": False, "qos": {"sl2vl": [0, 1] * 8}}
-    revision = untouched.obey(**wanted)
+    expected = {"set": two_tenants(untouched), "default_is_full": False, "qos": {"sl2vl": [0, 1] * 8}}
+    revision = untouched.obey(**expected)
     after, mads = untouched.in_devices(), untouched.manager.state.sender.mads - mads
     assert before != after
     points = sorted(random.Random(SEED).sample(range(mads), 6))
@@ -151,12 +151,12 @@ def test_killed_at_any_point_it_ends_in_the_same_state(tmp_path):
         faulty = Faulty(tmp_path / f"b{number}", "fat-tree:hosts=8,radix=4")
         faulty.port.lives = point
         with pytest.raises(Killed):
-            faulty.obey(**wanted)
+            faulty.obey(**expected)
         faulty.end()
         faulty.start()
         assert faulty.in_devices()["p_keys"] == before["p_keys"]
         assert faulty.client.allocation().partitions == ""
-        assert faulty.obey(**wanted) == revision
+        assert faulty.obey(**expected) == revision
         assert faulty.in_devices() == after
 
 
@@ -167,16 +167,16 @@ def _die(*_: object) -> None:
 @pytest.mark.parametrize("place", ["os.replace", "weft.sm.events.Log.say"])
 def test_killed_around_the_writing_of_its_file(faulty, monkeypatch, place):
     order = AllocationChange(set=two_tenants(faulty))
-    told = order.applied(faulty.manager.state, "")
+    messages = order.applied(faulty.manager.state, "")
     with monkeypatch.context() as patched:
-        patched.setattr("weft.sm.control_server.AllocationChange.applied", lambda self, state, revision: told)
+        patched.setattr("weft.sm.control_server.AllocationChange.applied", lambda self, state, revision: messages)
         patched.setattr(place, _die)
         with pytest.raises(Killed):
             faulty.manager._control_server._obey(order)
     faulty.end()
     faulty.start()
-    kept = place != "os.replace"
-    assert bool(faulty.client.allocation().partitions) == kept
-    assert faulty.keys("h2/1") == ([0xFFFF, 0x8101] if kept else [0xFFFF])
+    remaining = place != "os.replace"
+    assert bool(faulty.client.allocation().partitions) == remaining
+    assert faulty.keys("h2/1") == ([0xFFFF, 0x8101] if remaining else [0xFFFF])
     faulty.obey(set=two_tenants(faulty))
     assert faulty.keys("h2/1") == [0xFFFF, 0x8101]

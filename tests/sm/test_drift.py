@@ -15,11 +15,11 @@ from weft.wire.smp import SMState
 
 @pytest.fixture
 def managed(tmp_path: Path):
-    made = Managed(tmp_path)
-    red = f"red=0x0101: {made.guid('h2')}=full, {made.guid('h3')}=full;"
-    made.allocate(define=red, default_is_full=False)
-    yield made
-    made.manager.close()
+    result = Managed(tmp_path)
+    red = f"red=0x0101: {result.guid('h2')}=full, {result.guid('h3')}=full;"
+    result.allocate(define=red, default_is_full=False)
+    yield result
+    result.manager.close()
 
 
 def open_h2(managed: Managed) -> str:

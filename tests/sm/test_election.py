@@ -62,7 +62,7 @@ class Bench:
 
     def poll(self, answer: OtherSm | None) -> Action:
         """One poll, and what comes back."""
-        (question,) = [one for one in self.ask(INTERVAL_S) if one.heard is not None]
+        (question,) = [item for item in self.ask(INTERVAL_S) if item.heard is not None]
         assert question.heard is not None
         return question.heard(None if answer is None else says(question.mad, answer))
 
@@ -201,7 +201,7 @@ def test_after_a_loss_it_asks_another_way() -> None:
 
 def test_what_comes_late_from_one_it_watches_no_more_does_not_count() -> None:
     bench = Bench(STANDBY)
-    questions = [one for _ in range(RETRIES) for one in bench.ask(INTERVAL_S)]
+    questions = [item for _ in range(RETRIES) for item in bench.ask(INTERVAL_S)]
     bench.told(SMControl.HANDOVER, other(state=MASTER))
     for question in questions:
         assert question.heard is not None
@@ -251,11 +251,11 @@ def test_a_standby_that_met_its_master_before_there_were_lids_reminds_it_when_it
     bench.election.found_others([below], Here(lid=0))
     assert bench.election.lacks_lids
     bench.poll(below)
-    assert not [one for one in bench.ask() if one.heard is None]
+    assert not [item for item in bench.ask() if item.heard is None]
     bench.election.has_lids(7, 3)
     assert not bench.election.lacks_lids
     bench.poll(below)
-    (trap,) = [one for one in bench.ask() if one.heard is None]
+    (trap,) = [item for item in bench.ask() if item.heard is None]
     assert (trap.to.lid, Notice.unpack(trap.mad, 64).issuer_lid) == (7, 3)
 
 
@@ -282,8 +282,8 @@ def test_a_standby_above_its_master_reminds_it_by_trap_144_now_and_then() -> Non
 def handing_over() -> tuple[Bench, Question]:
     bench = Bench(MASTER)
     assert bench.election.found_others([other(**HIGHER)]) == Action.NOTHING
-    questions = [one for one in bench.ask() if one.heard]
-    assert [Smp.attribute_modifier.get(one.mad) for one in questions] == [SMControl.HANDOVER]
+    questions = [item for item in bench.ask() if item.heard]
+    assert [Smp.attribute_modifier.get(item.mad) for item in questions] == [SMControl.HANDOVER]
     assert requester(questions[0].mad, HERE).state == MASTER
     return bench, questions[0]
 
@@ -326,7 +326,7 @@ def test_a_master_does_not_hand_over_to_one_that_is_still_discovering() -> None:
 def test_a_master_asks_one_handover_at_a_time() -> None:
     bench, _ = handing_over()
     assert bench.election.found_others([other(**HIGHER)]) == Action.NOTHING
-    assert [one for one in bench.ask() if Smp.attribute_modifier.get(one.mad) == SMControl.HANDOVER] == []
+    assert [item for item in bench.ask() if Smp.attribute_modifier.get(item.mad) == SMControl.HANDOVER] == []
 
 
 def test_a_master_looks_at_the_others_and_sweeps_if_one_is_above_it_by_now() -> None:
@@ -365,13 +365,13 @@ def test_a_master_does_not_sweep_for_one_with_another_sm_key() -> None:
 def test_of_two_masters_the_lower_hands_over() -> None:
     bench = Bench(MASTER)
     assert bench.election.found_others([other(state=MASTER, **HIGHER)]) == Action.NOTHING
-    assert SMControl.HANDOVER in [Smp.attribute_modifier.get(one.mad) for one in bench.ask()]
+    assert SMControl.HANDOVER in [Smp.attribute_modifier.get(item.mad) for item in bench.ask()]
 
 
 def waiting() -> Bench:
     bench = Bench(MASTER)
     assert bench.election.found_others([other(state=MASTER, **LOWER)], Here(lid=3)) == Action.NOTHING
-    assert any(one.heard is None for one in bench.ask()), "no trap to the other"
+    assert any(item.heard is None for item in bench.ask()), "no trap to the other"
     return bench
 
 
@@ -379,7 +379,7 @@ def test_of_two_masters_the_higher_waits_and_sweeps_when_the_other_hands_over() 
     bench = waiting()
     _, status, action = bench.told(SMControl.HANDOVER, other(state=MASTER, **LOWER))
     assert (status, action, bench.election.state) == (0, Action.SWEEP, MASTER)
-    (question,) = [one for one in bench.ask() if Smp.attribute_modifier.get(one.mad) == SMControl.ACKNOWLEDGE]
+    (question,) = [item for item in bench.ask() if Smp.attribute_modifier.get(item.mad) == SMControl.ACKNOWLEDGE]
     assert SMInfo.unpack(question.mad, 64).sm_state == STANDBY
 
 
@@ -387,7 +387,7 @@ def test_of_two_masters_the_higher_goes_on_when_the_other_dies() -> None:
     bench = waiting()
     actions = []
     for _ in range(RETRIES - 1):
-        (question, *_) = [one for one in bench.ask(INTERVAL_S) if one.heard]
+        (question, *_) = [item for item in bench.ask(INTERVAL_S) if item.heard]
         assert question.heard is not None
         actions.append(question.heard(None))
     assert actions[-1] == Action.SWEEP
@@ -397,7 +397,9 @@ def test_of_two_masters_the_higher_goes_on_when_the_other_dies() -> None:
 def test_of_two_masters_the_higher_goes_on_when_the_other_never_lets_go() -> None:
     bench = waiting()
     for _ in range(100):
-        actions = [one.heard(says(one.mad, other(state=MASTER, **LOWER))) for one in bench.ask(INTERVAL_S) if one.heard]
+        actions = [
+            item.heard(says(item.mad, other(state=MASTER, **LOWER))) for item in bench.ask(INTERVAL_S) if item.heard
+        ]
         if Action.SWEEP in actions:
             break
     assert Action.SWEEP in actions
@@ -562,11 +564,11 @@ class Net:
 
     def run(self, until_s: float) -> None:
         while True:
-            for one in self.managers:
-                if one.alive and one.election.next_due_s() <= self.clock():
-                    for question in one.election.due(self.clock()):
-                        self.send(one, question, question.retries)
-            times = [one.election.next_due_s() for one in self.managers if one.alive]
+            for manager in self.managers:
+                if manager.alive and manager.election.next_due_s() <= self.clock():
+                    for question in manager.election.due(self.clock()):
+                        self.send(manager, question, question.retries)
+            times = [manager.election.next_due_s() for manager in self.managers if manager.alive]
             next_s = min([until_s, *times, *(self.events[0][:1] if self.events else ())])
             self.clock.now_s = max(self.clock.now_s, next_s)
             if self.events and self.events[0][0] <= self.clock():
@@ -625,8 +627,8 @@ class Net:
         if not one.alive:
             return
         was = one.election.state
-        found = [self.seen(place) for place, them in enumerate(self.managers, 1) if them.alive and them is not one]
-        one.election.found_others(found, Here(lid=self.managers.index(one) + 1))
+        result = [self.seen(place) for place, them in enumerate(self.managers, 1) if them.alive and them is not one]
+        one.election.found_others(result, Here(lid=self.managers.index(one) + 1))
         if one.election.state == MASTER and was != MASTER:
             one.masterships += 1
         if one.again:
@@ -647,7 +649,7 @@ class Net:
                 self.obey(them, Action.SWEEP)
 
     def masters(self) -> list[Manager]:
-        return [one for one in self.managers if one.alive and one.election.state == MASTER]
+        return [manager for manager in self.managers if manager.alive and manager.election.state == MASTER]
 
     def best(self) -> Manager:
         return max((one for one in self.managers if one.alive), key=lambda one: one.election.rank)
@@ -689,14 +691,14 @@ def test_whatever_is_lost_and_whoever_dies_the_highest_ends_up_as_the_only_maste
     for when, who in deaths:
         net.later(when, lambda who=who: net.kill_or_revive(net.managers[who]))  # type: ignore[misc]
     net.run(16.0)
-    for one in net.managers:
-        if not one.alive:
-            net.kill_or_revive(one)
+    for manager in net.managers:
+        if not manager.alive:
+            net.kill_or_revive(manager)
     net.run(70.0)
     assert net.masters() == [net.best()]
-    before = [one.masterships for one in net.managers]
+    before = [manager.masterships for manager in net.managers]
     net.run(110.0)
-    assert [one.masterships for one in net.managers] == before, "ping-pong"
+    assert [manager.masterships for manager in net.managers] == before, "ping-pong"
 
 
 @given(PRIORITIES, st.lists(TIMES, min_size=3, max_size=3), st.floats(0.0, 12.0))
@@ -731,9 +733,9 @@ def test_two_masters_that_meet_become_one(who: int) -> None:
     """Two subnets joined by a cable: each becomes master before it can see the other."""
     net = Net()
     low, high = net.add(1, 5), net.add(2, 6)
-    for one in (low, high):
-        one.alive = True
-        one.election.found_others([])
+    for item in (low, high):
+        item.alive = True
+        item.election.found_others([])
     assert net.masters() == [low, high]
     net.obey(net.managers[who], Action.SWEEP)
     net.run(5.0)

@@ -96,8 +96,8 @@ def test_attempt_without_the_m_key_is_traced_along_its_way(attacked):
     )
     path = bytes([1, up, down, fabric["h2/1"].peer.number])
     fields = {"hop_count": len(path), "initial_path": b"\0" + path}
-    asked = DirectedSmp.pack(method=Method.GET, attribute_id=SmpAttribute.NODE_INFO, **fields)
-    attacked.rogue.send(asked)
+    requests = DirectedSmp.pack(method=Method.GET, attribute_id=SmpAttribute.NODE_INFO, **fields)
+    attacked.rogue.send(requests)
     entered = devices.directed_paths[fabric["h5/1"].slot, path].entered
     details = BadMKeyDetails(dr_notice=1, dr_hop_count=len(path), dr_notice_return_path=bytes(entered).ljust(30, b"\0"))
     view = attacked.manager.state.view.fabric

@@ -38,7 +38,7 @@ def one_way_round(graph, lids, step):
     order = [0]
     while len(order) < graph.n_switches:
         beside = graph.far[graph.first[order[-1]] : graph.first[order[-1] + 1]].tolist()
-        order.append(next(there for there in beside if there not in order[-2:]))
+        order.append(next(present for present in beside if present not in order[-2:]))
     following = dict(zip(order, np.roll(order, -step).tolist(), strict=True))
     for near, far, port in zip(graph.near.tolist(), graph.far.tolist(), graph.port.tolist(), strict=True):
         if following[near] == far:
@@ -56,27 +56,27 @@ def upload(*, returns: bool):
     tables = view.fabric.tables
     tables.lid[:] = assign_lids(view.fabric)[0]
     graph = switch_graph(view.fabric, tables.lid, tables.lmc)
-    known = carried_over(None, view)
-    tables.lft, known.tables.lft = (one_way_round(graph, int(tables.lid.max()) + 1, step) for step in (1, -1))
+    recorded = carried_over(None, view)
+    tables.lft, recorded.tables.lft = (one_way_round(graph, int(tables.lid.max()) + 1, step) for step in (1, -1))
     if returns:
         leads_there = graph.port[graph.far == 0], graph.near[graph.far == 0]
         for port, near in zip(*leads_there, strict=True):
-            known.tables.lft[near, known.tables.lft[near] == port] = NO_ROUTE
-        known.tables.lft[0] = NO_ROUTE
-    known.routes[:] = True
+            recorded.tables.lft[near, recorded.tables.lft[near] == port] = NO_ROUTE
+        recorded.tables.lft[0] = NO_ROUTE
+    recorded.routes[:] = True
     recorder = Recorder()
-    return upload_forwarding(recorder, view, known, in_use=True, life_time=18), recorder, known
+    return upload_forwarding(recorder, view, recorded, in_use=True, life_time=18), recorder, recorded
 
 
 def test_after_a_refused_block_its_number_is_written_no_more_and_others_are():
-    done, recorder, known = upload(returns=False)
+    done, recorder, recorded = upload(returns=False)
     assert len(recorder.blocks) > 1
     refused = recorder.blocks[0][0]
     later = [number for wave in recorder.blocks[1:] for number in wave]
     assert refused not in later
     assert later
     assert len(done.refused) == 1
-    assert known.routes.sum() == len(known.routes) - 1, "only its table is unknown now"
+    assert recorded.routes.sum() == len(recorded.routes) - 1, "only its table is unknown now"
 
 
 def test_a_switch_that_returns_and_refuses_its_first_block_stops_no_other():

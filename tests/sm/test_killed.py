@@ -87,16 +87,16 @@ class Managed:
     def manager(self, host: str, options: Options) -> tuple[SubnetManager, Mortal]:
         net = self.net
         carrier = Mortal(net.subnet, net.fabric[f"{host}/1"].slot, sleep=self.sleep)
-        made = SubnetManager(carrier, options, log=Log(self.log), clock=net.clock)
-        made.state.sender.aside = lambda work: work()  # the clock would run on while routes are computed
-        made.open()
-        return made, carrier
+        result = SubnetManager(carrier, options, log=Log(self.log), clock=net.clock)
+        result.state.sender.aside = lambda work: work()  # the clock would run on while routes are computed
+        result.open()
+        return result, carrier
 
     def sleep(self, seconds: float) -> None:
         self.net.clock.sleep(seconds)
         waiting, self.beside = self.beside, []
-        for one in waiting:
-            one._serve(0.0)
+        for item in waiting:
+            item._serve(0.0)
         self.beside = waiting
 
     def die(self, carrier: Mortal, *, is_told: bool) -> None:
@@ -117,9 +117,9 @@ class Managed:
         assert verdict.ok, verdict.explain()
         question = Smp.pack(method=Method.GET, attribute_id=SmpAttribute.NODE_INFO, m_key=options.m_key)
         hosts = [fabric[f"{hca.name}/1"].slot for hca in fabric.hcas]
-        for here, there in zip(hosts, hosts[5:] + hosts[:5], strict=True):
-            carrier = LocalCarrier(self.net.subnet, here, sleep=self.net.clock.sleep)
-            assert ask(carrier, question, Address(lid=devices.lid(there), qp=0), retries=0) is not None
+        for local, present in zip(hosts, hosts[5:] + hosts[:5], strict=True):
+            carrier = LocalCarrier(self.net.subnet, local, sleep=self.net.clock.sleep)
+            assert ask(carrier, question, Address(lid=devices.lid(present), qp=0), retries=0) is not None
             carrier.close()
 
 
@@ -240,7 +240,7 @@ def test_a_standby_that_met_its_master_before_there_were_lids_takes_over_its_ser
     managed.beside = []
     managed.die(carrier, is_told=True)
     sweep(standby)
-    assert [one.record.service_id for one in standby.state.services.by_key.values()] == [77]
+    assert [item.record.service_id for item in standby.state.services.by_key.values()] == [77]
     managed.check_whole(Options())
 
 
@@ -249,19 +249,19 @@ def test_while_it_waits_for_one_that_is_dead_it_answers_others() -> None:
     managed = Managed()
     managed.die(first_sweep(managed, Options()), is_told=False)
     manager, _ = managed.manager("h14", Options())
-    prober, found = managed.net.at("h5/1"), []
+    prober, result = managed.net.at("h5/1"), []
     lid = managed.net.devices.lid(managed.net.fabric["h14/1"].slot)
-    question, asked = Smp.pack(method=Method.GET, attribute_id=SmpAttribute.SM_INFO), []
+    question, requests = Smp.pack(method=Method.GET, attribute_id=SmpAttribute.SM_INFO), []
 
     def sleep(seconds: float) -> None:
         """It waits now."""
         managed.sleep(seconds)
-        asked.append(0 if asked else prober.send(question, Address(lid=lid, qp=0), retries=50))
-        found.extend(SMInfo.unpack(answer, 64).sm_state for _, answer in prober.poll() if answer is not None)
+        requests.append(0 if requests else prober.send(question, Address(lid=lid, qp=0), retries=50))
+        result.extend(SMInfo.unpack(answer, 64).sm_state for _, answer in prober.poll() if answer is not None)
 
     manager.carrier._sleep = sleep
     manager.step()
-    assert found == [SMState.DISCOVERING]
+    assert result == [SMState.DISCOVERING]
     assert manager.election.state == SMState.MASTER
 
 
@@ -329,12 +329,12 @@ def test_after_a_kill_9_in_the_middle_of_a_sweep_another_process_makes_it_whole(
     wait_until(lambda: not lab.state()["clients"])
     before = lab.fabric.tables.lid.copy()
     heir = start_sm(lab, "h14", "--once")
-    said, _ = heir.communicate(timeout=PATIENCE_S)
-    assert heir.returncode == 0, said
+    output, _ = heir.communicate(timeout=PATIENCE_S)
+    assert heir.returncode == 0, output
     assert (lab.fabric.tables.lid[before > 0] == before[before > 0]).all()
     verdict = check(lab.fabric_now())
     assert verdict.ok, verdict.explain()
-    assert "none answers" not in said
+    assert "none answers" not in output
 
 
 @pytest.mark.slow

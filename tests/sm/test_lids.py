@@ -22,13 +22,13 @@ def view():
 
 def with_lids(view, lids):
     """The view as if its end ports had these LIDs."""
-    found = view.port_info.copy()
-    rows = found[view.end_ports]
+    result = view.port_info.copy()
+    rows = result[view.end_ports]
     fill(rows, PortInfo.lid, np.array(lids, np.int64))
-    found[view.end_ports] = rows
+    result[view.end_ports] = rows
     from dataclasses import replace
 
-    return replace(view, port_info=found)
+    return replace(view, port_info=result)
 
 
 def guid(view, end):
@@ -102,9 +102,9 @@ def test_when_lids_run_out_the_rest_has_none_and_absent_ports_lose_theirs(view, 
 def test_whatever_ports_hold_all_blocks_are_distinct_aligned_and_legal(data, lmc):
     view = _view()
     n = len(view.end_ports)
-    found = data.draw(st.lists(st.integers(0, 0xFFFF), min_size=n, max_size=n))
-    kept = data.draw(st.dictionaries(st.integers(0, n - 1), st.integers(1, 0xBFFF), max_size=n))
-    chosen = choose_lids(with_lids(view, found), {guid(view, end): lid for end, lid in kept.items()}, lmc=lmc)
+    result = data.draw(st.lists(st.integers(0, 0xFFFF), min_size=n, max_size=n))
+    remaining = data.draw(st.dictionaries(st.integers(0, n - 1), st.integers(1, 0xBFFF), max_size=n))
+    chosen = choose_lids(with_lids(view, result), {guid(view, end): lid for end, lid in remaining.items()}, lmc=lmc)
     used = blocks(view, chosen)
     assert len(set(used)) == len(used)
     assert min(used) > 0

@@ -112,16 +112,16 @@ def test_a_group_that_the_port_cannot_be_in_is_not_made(desk, fields, names):
 )
 def test_mtu_and_rate_are_as_asked_for_or_as_much_as_the_port_has(desk, fields, mtu, rate):
     names = " ".join((CREATE, *fields))
-    status, (made,) = join(desk, names, **fields)
-    assert (status, made.mtu, made.rate) == (0, mtu, rate)
-    assert (made.mtu_selector, made.rate_selector) == (Selector.EXACTLY, Selector.EXACTLY)
+    status, (result,) = join(desk, names, **fields)
+    assert (status, result.mtu, result.rate) == (0, mtu, rate)
+    assert (result.mtu_selector, result.rate_selector) == (Selector.EXACTLY, Selector.EXACTLY)
 
 
 def test_an_mgid_that_is_not_given_is_made_here(desk):
-    made = [join(desk)[1][0] for _ in range(3)]
-    assert len({one.mgid for one in made}) == 3
-    assert all(one.mgid >> 96 == 0xFF12_A01B for one in made)
-    assert [one.mlid for one in made] == [0xC001, 0xC002, 0xC003]
+    result = [join(desk)[1][0] for _ in range(3)]
+    assert len({item.mgid for item in result}) == 3
+    assert all(item.mgid >> 96 == 0xFF12_A01B for item in result)
+    assert [item.mlid for item in result] == [0xC001, 0xC002, 0xC003]
     assert join(desk, CREATE + " scope", scope=5)[1][0].mgid >> 96 == 0xFF15_A01B
 
 
@@ -158,10 +158,16 @@ def test_groups_end_where_the_tables_of_switches_do(desk):
 
 def test_whoever_joins_learns_what_the_group_has(desk):
     """The flow of a driver that joins with three components, and again with what it was told."""
-    _, (told,) = join(desk, JOIN, mgid=BROADCAST)
-    assert (told.mlid, told.q_key, told.mtu, told.rate, told.join_state) == (0xC000, 0x0B1B, 4, Rate.GBIT_10, 1)
-    assert told.port_gid == desk.gid("h1")
-    again = {"mtu": told.mtu, "mtu_selector": 2, "rate": told.rate, "rate_selector": 2}
+    _, (messages,) = join(desk, JOIN, mgid=BROADCAST)
+    assert (messages.mlid, messages.q_key, messages.mtu, messages.rate, messages.join_state) == (
+        0xC000,
+        0x0B1B,
+        4,
+        Rate.GBIT_10,
+        1,
+    )
+    assert messages.port_gid == desk.gid("h1")
+    again = {"mtu": messages.mtu, "mtu_selector": 2, "rate": messages.rate, "rate_selector": 2}
     assert join(desk, f"{JOIN} {' '.join(again)}", mgid=BROADCAST, **again)[0] == 0
 
 
@@ -250,7 +256,7 @@ def test_partitions_divide_members(desk):
     assert join(desk, JOIN, "h3", mgid=GOOD)[0] == INVALID
     assert join(desk, JOIN, "h1", "h3", mgid=GOOD)[0] == INVALID
     assert join(desk, mgid=GOOD + 1, who="h3", p_key=0x8001)[0] == INVALID
-    assert [len(table(desk, who)) for who in ("h1", "h2", "h3")] == [1, 1, 0]
+    assert [len(table(desk, owner)) for owner in ("h1", "h2", "h3")] == [1, 1, 0]
 
 
 def test_a_port_with_a_small_mtu_or_a_slow_cable_cannot_join(desk):
@@ -272,10 +278,10 @@ def test_a_port_with_a_small_mtu_or_a_slow_cable_cannot_join(desk):
 def test_strangers_see_groups_and_trusted_ones_see_members(desk):
     join(desk, mgid=GOOD)
     join(desk, JOIN, "h2", "h3", mgid=GOOD, join_state=2)
-    seen = [one for one in table(desk) if one.mgid == GOOD]
-    assert [(one.port_gid, one.join_state, one.proxy_join) for one in seen] == [(0, 0, 0)]
+    observed = [item for item in table(desk) if item.mgid == GOOD]
+    assert [(item.port_gid, item.join_state, item.proxy_join) for item in observed] == [(0, 0, 0)]
     members = table(desk, sm_key=SA_KEY)
-    assert {(one.port_gid, one.join_state, one.proxy_join) for one in members} == {
+    assert {(item.port_gid, item.join_state, item.proxy_join) for item in members} == {
         (desk.gid("h1"), 1, 0),
         (desk.gid("h3"), 2, 1),
     }
@@ -338,9 +344,9 @@ def test_groups_follow_the_partition_file(desk):
     empty = Partition(name="one", p_key=1, members=(), groups=(Group(mgid=nobodys),))
     desk.state.partitions = Partitions(partitions=(*NO_FILE.partitions, more, empty))
     desk.sweep()
-    made = desk.state.groups.by_mgid[int(mgid)]
-    made = made.record
-    assert (made.p_key, made.q_key, made.mtu, made.rate, made.sl, made.hop_limit) == (0xFFFF, 7, 5, 7, 3, 0)
+    result = desk.state.groups.by_mgid[int(mgid)]
+    result = result.record
+    assert (result.p_key, result.q_key, result.mtu, result.rate, result.sl, result.hop_limit) == (0xFFFF, 7, 5, 7, 3, 0)
     assert int(nobodys) not in desk.state.groups.by_mgid
     desk.state.partitions = NO_FILE
     desk.sweep()
@@ -397,11 +403,11 @@ def test_mlids_are_never_given_twice_and_blocks_are_filled_first(wishes):
             groups.leave(group, 1)
             continue
         free = 41 - len(groups.by_mlid)
-        made = groups.create(MCMemberRecord(mgid=number))
-        assert (made is not None) == (free > 0)
-        if made is not None:
-            groups.join(made, 1, 1)
-            assert made.mlid <= groups.last_mlid
+        result = groups.create(MCMemberRecord(mgid=number))
+        assert (result is not None) == (free > 0)
+        if result is not None:
+            groups.join(result, 1, 1)
+            assert result.mlid <= groups.last_mlid
     assert all(groups.by_mlid[group.mlid] is group for group in groups.by_mgid.values())
     if len(set(wishes)) <= BLOCK:
         assert max(groups.by_mlid, default=0) < 0xC000 + BLOCK
@@ -409,8 +415,8 @@ def test_mlids_are_never_given_twice_and_blocks_are_filled_first(wishes):
 
 def test_freed_mlids_wait_longest():
     groups = Groups()
-    made = [groups.create(MCMemberRecord(mgid=number)) for number in range(3)]
-    for group in made[:2]:
+    result = [groups.create(MCMemberRecord(mgid=number)) for number in range(3)]
+    for group in result[:2]:
         groups.join(group, 1, 1)
         groups.leave(group, 1)
     following = [groups.create(MCMemberRecord(mgid=number + 10)).mlid - 0xC000 for number in range(BLOCK)]

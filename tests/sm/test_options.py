@@ -66,8 +66,8 @@ def test_a_file_that_is_not_there_is_named(tmp_path):
 def test_a_line_sets_its_option(line, name, value):
     options = parse(line)
     assert getattr(options, name) == value
-    others = [field.name for field in fields(Options) if field.name != name]
-    assert [getattr(options, other) for other in others] == [getattr(Options(), other) for other in others]
+    rest = [field.name for field in fields(Options) if field.name != name]
+    assert [getattr(options, other) for other in rest] == [getattr(Options(), other) for other in rest]
 
 
 def test_the_last_line_of_a_name_counts():

@@ -35,7 +35,7 @@ def keys(text: str, name: str, **options: object) -> list[int]:
 
 
 def only(text: str, name: str = "Red") -> Partition:
-    return next(one for one in parse_partitions(text).partitions if one.name == name)
+    return next(partition for partition in parse_partitions(text).partitions if partition.name == name)
 
 
 # -- the file ---------------------------------------------------------------------------------------------------------
@@ -76,7 +76,7 @@ def test_the_broadcast_group_is_link_local_and_other_groups_follow_the_scope():
 
 def test_without_qos_the_sl_of_a_partition_is_0_and_that_of_a_group_its_own():
     text = "Red=0x10,ipoib,sl=3:\n mgid=ff12:401b::16\n mgid=ff12::1,sl=2\n ALL;"
-    (red,) = [one for one in parse_partitions(text, qos=False).partitions if one.name == "Red"]
+    (red,) = [partition for partition in parse_partitions(text, qos=False).partitions if partition.name == "Red"]
     assert (red.sl, [group.sl for group in red.groups]) == (0, [0, 0, 2])
     assert any(
         "sl=3 of partition Red=0x0010 counts with QoS only" in note for note in parse_partitions(text, qos=False).notes
@@ -98,7 +98,7 @@ def test_without_qos_the_sl_of_a_partition_is_0_and_that_of_a_group_its_own():
 )
 def test_groups_that_opensm_refuses_are_left_out(flags, mgid, why):
     read = parse_partitions(f"Red=0x10{flags}:\n mgid={mgid}\n ALL;")
-    (red,) = [one for one in read.partitions if one.name == "Red"]
+    (red,) = [partition for partition in read.partitions if partition.name == "Red"]
     assert len(red.groups) == (flags == ",ipoib")
     assert any("is left out: " + why in note for note in read.notes), read.notes
 
@@ -260,38 +260,38 @@ def test_all_ports_at_once_is_each_port_one_by_one(rules, allow_both):
         Partition(name=f"{p_key:x}", p_key=p_key, members=tuple(m for key, m in ranked if key == p_key))
         for p_key in dict(ranked)
     )
-    made = wanted_pkeys(Partitions(partitions=partitions), FABRIC, OWN, allow_both=allow_both)
+    result = wanted_pkeys(Partitions(partitions=partitions), FABRIC, OWN, allow_both=allow_both)
     for slot in ENDS:
         row = one_by_one(ranked, slot, allow_both)
-        assert made.table[slot].tolist() == row + [0] * (128 - len(row))
+        assert result.table[slot].tolist() == row + [0] * (128 - len(row))
 
 
 def test_a_key_keeps_its_index_and_new_ones_go_behind():
-    found = np.zeros((len(FABRIC.ports), 128), np.uint16)
-    found[ENDS, :5] = 0xFFFF, 0, 0x8003, 0x0002, 0x8001
+    result = np.zeros((len(FABRIC.ports), 128), np.uint16)
+    result[ENDS, :5] = 0xFFFF, 0, 0x8003, 0x0002, 0x8001
     text = "Default=0x7fff: ALL=full; A=1: ALL; C=3: ALL=full; D=4: ALL;"
-    kept = keys(text, "h3", found=found, keep_indexes=True)
-    assert kept == [0xFFFF, 0, 0x8003, 0, 0x0001, 0x0004]
-    assert keys(text, "h3", found=found) == [0xFFFF, 0x0001, 0x8003, 0x0004]
+    remaining = keys(text, "h3", found=result, keep_indexes=True)
+    assert remaining == [0xFFFF, 0, 0x8003, 0, 0x0001, 0x0004]
+    assert keys(text, "h3", found=result) == [0xFFFF, 0x0001, 0x8003, 0x0004]
 
 
 def test_a_key_that_does_not_fit_behind_goes_to_a_free_place():
-    found = np.zeros((len(FABRIC.ports), 128), np.uint16)
-    found[ENDS, 3] = 0x8001
+    result = np.zeros((len(FABRIC.ports), 128), np.uint16)
+    result[ENDS, 3] = 0x8001
     cap = np.full(len(FABRIC.nodes), 4)
     text = "A=1: ALL=full; B=2: ALL; C=3: ALL; D=4: ALL;"
-    made = wanted_pkeys(parse_partitions(text), FABRIC, OWN, found=found, keep_indexes=True, partition_cap=cap)
-    assert made.table[SLOT["h2"] + 1, :5].tolist() == [0x7FFF, 0x0002, 0x0003, 0x8001, 0]
-    dropped = [note for note in made.notes if "no room for 0x0004 in a P_Key table of 4 entries" in note]
+    created = wanted_pkeys(parse_partitions(text), FABRIC, OWN, found=result, keep_indexes=True, partition_cap=cap)
+    assert created.table[SLOT["h2"] + 1, :5].tolist() == [0x7FFF, 0x0002, 0x0003, 0x8001, 0]
+    dropped = [note for note in created.notes if "no room for 0x0004 in a P_Key table of 4 entries" in note]
     assert dropped
     assert "and 10 more" in dropped[0]
 
 
 def test_index_0_is_cleared_for_default_and_never_filled_by_another():
-    found = np.zeros((len(FABRIC.ports), 128), np.uint16)
-    found[ENDS, :3] = 0x8001, 0xFFFF, 0x8002
+    result = np.zeros((len(FABRIC.ports), 128), np.uint16)
+    result[ENDS, :3] = 0x8001, 0xFFFF, 0x8002
     text = "Default=0x7fff: ALL=full; A=1: ALL=full; B=2: ALL=full;"
-    assert keys(text, "h3", found=found, keep_indexes=True) == [0xFFFF, 0, 0x8002, 0x8001]
+    assert keys(text, "h3", found=result, keep_indexes=True) == [0xFFFF, 0, 0x8002, 0x8001]
     cap = np.full(len(FABRIC.nodes), 2)  # with both keys allowed, a limited one of Default does not go to index 0
     assert keys("A=1: ALL=full;", "h3", allow_both=True, partition_cap=cap) == [0, 0x8001]
 
@@ -306,11 +306,11 @@ def test_ports_that_are_not_there_are_named():
 
 
 def test_keys_of_switch_ports_stay_where_switches_enforce_nothing():
-    found = np.zeros((len(FABRIC.ports), 128), np.uint16)
+    result = np.zeros((len(FABRIC.ports), 128), np.uint16)
     external = next(slot for slot in range(len(FABRIC.ports)) if slot not in ENDS and FABRIC.ports.number[slot] > 0)
-    found[external, 2] = 0x8123
-    made = wanted_pkeys(parse_partitions("A=1: ALL;"), FABRIC, OWN, found=found, part_enforce="off")
-    assert made.table[external, 2] == 0x8123
+    result[external, 2] = 0x8123
+    created = wanted_pkeys(parse_partitions("A=1: ALL;"), FABRIC, OWN, found=result, part_enforce="off")
+    assert created.table[external, 2] == 0x8123
 
 
 def test_a_manager_that_is_not_a_full_member_of_default_is_named():
@@ -328,17 +328,17 @@ def test_a_manager_that_is_not_a_full_member_of_default_is_named():
 )
 def test_switch_ports_facing_adapters_check_the_keys_of_what_is_attached(enforce, bits):
     text = f"Default=0x7fff: ALL, SELF=full;\nRed=0x10: {guid('h2'):#x}=both; Blue=0x20,indx0: {guid('h2'):#x};"
-    made = wanted_pkeys(parse_partitions(text), FABRIC, OWN, allow_both=True, part_enforce=enforce)
+    result = wanted_pkeys(parse_partitions(text), FABRIC, OWN, allow_both=True, part_enforce=enforce)
     facing = int(FABRIC.ports.peer[SLOT["h2"] + 1])
     inner = [int(slot) for slot in np.concatenate((FABRIC.links.a, FABRIC.links.b)) if _between_switches(int(slot))]
     assert inner
-    assert made.enforcement[facing] == bits
-    assert made.programmed[facing] == bool(bits)
-    assert not made.enforcement[inner].any()
-    assert not made.programmed[inner].any()
+    assert result.enforcement[facing] == bits
+    assert result.programmed[facing] == bool(bits)
+    assert not result.enforcement[inner].any()
+    assert not result.programmed[inner].any()
     if bits:
-        assert made.table[SLOT["h2"] + 1, :5].tolist() == [0x0020, 0x0010, 0x8010, 0x7FFF, 0]
-        assert made.table[facing, :4].tolist() == [0x0020, 0x8010, 0x7FFF, 0]
+        assert result.table[SLOT["h2"] + 1, :5].tolist() == [0x0020, 0x0010, 0x8010, 0x7FFF, 0]
+        assert result.table[facing, :4].tolist() == [0x0020, 0x8010, 0x7FFF, 0]
 
 
 def _between_switches(slot: int) -> bool:
@@ -349,11 +349,11 @@ def _between_switches(slot: int) -> bool:
 def test_a_switch_that_cannot_hold_the_keys_does_not_check():
     cap = np.full(len(FABRIC.nodes), 2)
     text = f"Red=0x10: {guid('h2'):#x}; Blue=0x20: {guid('h2'):#x}, {guid('h3'):#x};"
-    made = wanted_pkeys(parse_partitions(text), FABRIC, OWN, enforcement_cap=cap)
+    result = wanted_pkeys(parse_partitions(text), FABRIC, OWN, enforcement_cap=cap)
     facing = {name: int(FABRIC.ports.peer[SLOT[name] + 1]) for name in ("h2", "h3")}
-    assert made.enforcement[facing["h2"]] == 0
-    assert made.enforcement[facing["h3"]] == INBOUND | OUTBOUND
-    assert "more P_Keys than the switch can check" in made.notes[0]
+    assert result.enforcement[facing["h2"]] == 0
+    assert result.enforcement[facing["h3"]] == INBOUND | OUTBOUND
+    assert "more P_Keys than the switch can check" in result.notes[0]
 
 
 # -- who may talk -----------------------------------------------------------------------------------------------------

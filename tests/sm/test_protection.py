@@ -26,9 +26,9 @@ from weft.wire.smp import DirectedSmp, SMInfo, Smp, SmpAttribute, SMState
 
 @pytest.fixture
 def managed(tmp_path: Path):
-    made = Managed(tmp_path, m_key_file=tmp_path / "m_key")
-    yield made
-    made.manager.close()
+    result = Managed(tmp_path, m_key_file=tmp_path / "m_key")
+    yield result
+    result.manager.close()
 
 
 def isolate(managed: Managed) -> None:
@@ -136,15 +136,15 @@ def test_ports_stay_open_where_the_key_cannot_be_kept(tmp_path):
 def other_manager(managed: Managed, priority: int, **options: object) -> SubnetManager:
     """At h6, and it has swept."""
     carrier = managed.net.at("h6/1")
-    made = SubnetManager(
+    result = SubnetManager(
         carrier,
         Options(sm_priority=priority, sweep_interval_s=0, **options),  # type: ignore[arg-type]
         log=Log(io.StringIO()),
         clock=managed.net.clock,
     )
     carrier._sleep = lambda seconds: (managed.manager._serve(0.0), managed.net.clock.sleep(min(seconds, 0.005)))
-    made.open()
-    return made
+    result.open()
+    return result
 
 
 def settle(*managers: SubnetManager) -> None:

@@ -99,7 +99,7 @@ def test_a_port_belongs_to_a_group_by_any_of_its_lines(line, members):
 
 def rules(*each: str) -> Policy:
     """Levels by name, and rules of lines with semicolons."""
-    body = "".join("qos-match-rule\n" + one.replace("; ", "\n") + "\nend-qos-match-rule\n" for one in each)
+    body = "".join("qos-match-rule\n" + item.replace("; ", "\n") + "\nend-qos-match-rule\n" for item in each)
     levels = "".join(f"qos-level\nname: L{n}\nsl: {n}\nend-qos-level\n" for n in range(1, 9))
     groups = (
         "port-group\nname: A\nport-guid: 0xA\nend-port-group\nport-group\nname: B\nport-guid: 0xB\nend-port-group\n"
@@ -120,21 +120,21 @@ def test_the_first_rule_that_matches_wins():
 
 def test_a_rule_matches_only_if_all_that_it_says_does():
     policy = rules("source: A; destination: B, A; qos-class: 7-9,11; service-id: 22; pkey: 0x8001; qos-level-name: L4")
-    said = {"qos_class": 8, "service_id": 22, "p_key": 1}
-    assert sl(policy, A, B, **said) == sl(policy, A, A, **said) == 4
-    assert sl(policy, B, B, **said) == sl(policy, A, C, **said) == 0
-    assert sl(policy, A, B, **{**said, "p_key": 0x8001}) == 4  # full or limited, it is the same partition
-    assert [sl(policy, A, B, **{**said, key: 10}) for key in said] == [0, 0, 0]
+    output = {"qos_class": 8, "service_id": 22, "p_key": 1}
+    assert sl(policy, A, B, **output) == sl(policy, A, A, **output) == 4
+    assert sl(policy, B, B, **output) == sl(policy, A, C, **output) == 0
+    assert sl(policy, A, B, **{**output, "p_key": 0x8001}) == 4  # full or limited, it is the same partition
+    assert [sl(policy, A, B, **{**output, key: 10}) for key in output] == [0, 0, 0]
 
 
 def test_a_query_that_does_not_say_what_a_rule_asks_for_does_not_match():
-    for rule, said in (
+    for rule, output in (
         ("qos-class: 0-4095", "qos_class"),
         ("service-id: 0-99", "service_id"),
         ("pkey: 0-0x7fff", "p_key"),
     ):
         policy = rules(f"{rule}; qos-level-name: L5")
-        assert (sl(policy), sl(policy, **{said: 0})) == (0, 5)
+        assert (sl(policy), sl(policy, **{output: 0})) == (0, 5)
 
 
 @pytest.mark.parametrize(

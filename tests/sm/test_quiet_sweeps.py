@@ -99,10 +99,10 @@ def test_ports_are_found_again_by_guid_when_a_node_before_them_is_gone(managed) 
     ends = {"h5/1", managed.net.fabric.port(int(managed.net.fabric.ports.peer[host.slot])).name}
     assert {before.name(slot) for slot in missing_links(before, now).tolist()} == ends
     every = np.arange(len(now.fabric.ports))
-    there = same_ports(every, now, before)
-    assert [before.name(slot) for slot in there.tolist()] == [now.name(slot) for slot in every.tolist()]
-    gone = np.array([before.fabric.find_port("h5/1").slot])
-    assert same_ports(gone, before, now).tolist() == [-1]
+    present = same_ports(every, now, before)
+    assert [before.name(slot) for slot in present.tolist()] == [now.name(slot) for slot in every.tolist()]
+    removed = np.array([before.fabric.find_port("h5/1").slot])
+    assert same_ports(removed, before, now).tolist() == [-1]
     assert with_cable_in(now.plugged, now, before).all()
 
 

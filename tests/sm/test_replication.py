@@ -77,15 +77,15 @@ class Standby:
 def test_the_masters_sa_is_asked_for_all_tables_with_the_key_every_few_seconds():
     standby = Standby()
     questions = standby.ask()
-    assert [SaMad.attribute_id.get(one.mad) for one in questions] == [
+    assert [SaMad.attribute_id.get(question.mad) for question in questions] == [
         SaAttribute.MC_MEMBER_RECORD,
         SaAttribute.SERVICE_RECORD,
         SaAttribute.INFORM_INFO_RECORD,
     ]
-    for one in questions:
-        mad = SaMad.unpack(one.mad)
+    for question in questions:
+        mad = SaMad.unpack(question.mad)
         assert (mad.method, mad.sm_key, mad.component_mask, mad.class_version) == (Method.GET_TABLE, 5, 0, 2)
-        assert (one.to.lid, one.to.qp) == (7, 1)
+        assert (question.to.lid, question.to.qp) == (7, 1)
     standby.clock.sleep(1.9)
     assert standby.ask() == []
     assert standby.replication.next_due_s(MASTER) == 2.0
@@ -177,11 +177,11 @@ def test_groups_services_and_subscriptions_live_on_after_a_takeover(view):
         0xC001: sorted(guids),
     }
     left = [service.at(100.0) for service in state.services.by_key.values()]
-    assert {one.service_id: one.service_lease for one in left} == {
+    assert {item.service_id: item.service_lease for item in left} == {
         0: 0xFFFF_FFFF,
         1: 15,
     }  # the last one's lease ended at 95 s
-    assert [one.record.subscriber_gid for one in state.subscriptions.all] == [PREFIX | guids[1]]
+    assert [item.record.subscriber_gid for item in state.subscriptions.all] == [PREFIX | guids[1]]
 
 
 def test_what_it_knew_as_master_of_before_gives_way_to_what_was_copied_since(view):
@@ -198,10 +198,10 @@ def test_what_it_knew_as_master_of_before_gives_way_to_what_was_copied_since(vie
 
 
 def held(view, rows):
-    found = np.zeros((len(view.fabric.ports), 128), np.uint16)
+    result = np.zeros((len(view.fabric.ports), 128), np.uint16)
     for slot, keys in zip(view.end_ports.tolist(), rows, strict=True):
-        found[slot, : len(keys)] = keys
-    return found
+        result[slot, : len(keys)] = keys
+    return result
 
 
 KEYS = st.lists(
@@ -214,15 +214,15 @@ KEYS = st.lists(
 def test_every_port_keeps_the_keys_that_it_holds(view, data):
     """And the key at its index 0, unless that gets the default key, which is there in any partition file."""
     rows = [data.draw(KEYS) for _ in view.end_ports]
-    found = held(view, rows)
-    wanted = wanted_pkeys(adopt_partitions(found, view), view.fabric, view.own_slot, allow_both=True).table
+    result = held(view, rows)
+    expected = wanted_pkeys(adopt_partitions(result, view), view.fabric, view.own_slot, allow_both=True).table
     for slot, keys in zip(view.end_ports.tolist(), rows, strict=True):
-        got = set(wanted[slot][wanted[slot] > 0].tolist())
+        received = set(expected[slot][expected[slot] > 0].tolist())
         if slot == view.own_slot:
-            got, keys = got - {0xFFFF, 0x7FFF}, list(set(keys) - {0xFFFF, 0x7FFF})
-        assert got == set(keys)
+            received, keys = received - {0xFFFF, 0x7FFF}, list(set(keys) - {0xFFFF, 0x7FFF})
+        assert received == set(keys)
         if keys and keys[0] & 0x7FFF != 0x7FFF and slot != view.own_slot:
-            assert wanted[slot][0] & 0x7FFF == keys[0] & 0x7FFF
+            assert expected[slot][0] & 0x7FFF == keys[0] & 0x7FFF
 
 
 def test_where_all_are_in_the_default_partition_that_is_all_there_is(view):
@@ -289,19 +289,19 @@ class Two(Net):
 
 def test_other_managers_are_found_by_the_issm_bit_and_asked_who_they_are():
     net = Two()
-    view, (found,) = net.find()
-    assert (found.guid, found.priority, found.sm_key, found.state) == (net.far_guid, 9, 4, SMState.DISCOVERING)
-    assert found.name == "h6/1"
-    assert len(found.path) == int(view.hops[view.node_of_guid(view.fabric.nodes.guid[view.fabric["h6"].index])])
+    view, (result,) = net.find()
+    assert (result.guid, result.priority, result.sm_key, result.state) == (net.far_guid, 9, 4, SMState.DISCOVERING)
+    assert result.name == "h6/1"
+    assert len(result.path) == int(view.hops[view.node_of_guid(view.fabric.nodes.guid[view.fabric["h6"].index])])
     assert own_port(view).capability_mask & 2
-    assert (found.record().sm_info.guid, found.record().sm_info.sm_key) == (net.far_guid, 0)
+    assert (result.record().sm_info.guid, result.record().sm_info.sm_key) == (net.far_guid, 0)
 
 
 def test_one_that_says_it_is_there_and_does_not_answer_is_named_and_costs_little_time():
     net = Two()
     net.speaks = False
     before_s = net.clock()
-    _, found = net.find()
-    assert found == []
+    _, result = net.find()
+    assert result == []
     assert ["h6/1" in text for _, text in net.said] == [True]
     assert net.clock() - before_s < 0.5

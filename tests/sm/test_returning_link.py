@@ -19,8 +19,8 @@ def send_one_at_a_time(net: Net) -> None:
     exchange = net.exchange
 
     def split(mads, to=None, **how):
-        one = [exchange(mads[[row]], None if to is None else to[[row]], **how) for row in range(len(mads))]
-        return tuple(np.concatenate(parts) for parts in zip(*one, strict=True))
+        item = [exchange(mads[[row]], None if to is None else to[[row]], **how) for row in range(len(mads))]
+        return tuple(np.concatenate(parts) for parts in zip(*item, strict=True))
 
     net.exchange = split
 
@@ -87,12 +87,12 @@ def test_no_route_leads_to_a_switch_that_returns_before_its_own_table_is_written
     faults.revive(net.devices, spine)
     tables = net.fabric.tables
     uplinks = ports.peer[(ports.node == spine) & (ports.peer >= 0)]
-    seen = []
+    observed = []
 
     def record(mads, answers, answered) -> None:
         rows = tables.switch_row[ports.node[uplinks]]
         lead_there = (tables.lft[rows] == ports.number[uplinks, None]).any()
-        seen.append(
+        observed.append(
             (bool(lead_there), bool((tables.lft[tables.switch_row[spine]] == routes[tables.switch_row[spine]]).all()))
         )
 
@@ -100,4 +100,4 @@ def test_no_route_leads_to_a_switch_that_returns_before_its_own_table_is_written
     send_one_at_a_time(net)
     sm.sweep()
     assert (tables.lft == routes).all()
-    assert set(seen) == {(False, False), (False, True), (True, True)}
+    assert set(observed) == {(False, False), (False, True), (True, True)}

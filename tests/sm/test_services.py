@@ -43,7 +43,7 @@ def test_a_service_is_found_by_what_was_told_of_it(desk):
     register(desk, number=1)
     data = ALL + " service_data8[0] service_data32[1]"
     register(desk, data, number=2, service_data8=(9, *[0] * 15), service_data32=(0, 77, 0, 0))
-    assert [one.service_id for one in find(desk)] == [1, 2]
+    assert [item.service_id for item in find(desk)] == [1, 2]
     for names, fields, ids in (
         ("service_id", {"service_id": 2}, [2]),
         ("service_id", {"service_id": 3}, []),
@@ -53,20 +53,20 @@ def test_a_service_is_found_by_what_was_told_of_it(desk):
         ("service_data32[1]", {"service_data32": (0, 78, 0, 0)}, []),
         ("service_gid", {"service_gid": desk.gid("h1")}, [1, 2]),
     ):
-        assert [one.service_id for one in find(desk, names, **fields)] == ids
+        assert [item.service_id for item in find(desk, names, **fields)] == ids
 
 
 def test_id_and_gid_are_needed_and_the_rest_has_defaults(desk):
     assert register(desk, "service_id service_name")[0] == SaStatus.REQUEST_INVALID
-    status, (told,) = register(desk, "service_id service_gid", service_lease=5, service_p_key=0)
-    assert (status, told.service_lease, told.service_p_key) == (0, FOR_EVER, 0xFFFF)
+    status, (messages,) = register(desk, "service_id service_gid", service_lease=5, service_p_key=0)
+    assert (status, messages.service_lease, messages.service_p_key) == (0, FOR_EVER, 0xFFFF)
 
 
 def test_the_same_id_gid_and_p_key_is_the_same_service(desk):
     """osmtest's: registered with no key, then with one and another name."""
     register(desk, NO_P_KEY, number=5, service_p_key=0, service_name=b"five".ljust(64, b"\0"))
     register(desk, NO_P_KEY, number=5, service_p_key=0, service_key=7, service_name=b"six".ljust(64, b"\0"))
-    assert [one.service_name.rstrip(b"\0") for one in find(desk)] == [b"six"]
+    assert [item.service_name.rstrip(b"\0") for item in find(desk)] == [b"six"]
     assert not find(desk, "service_name service_key", service_name=b"six".ljust(64, b"\0"), service_key=0)
     assert find(desk, "service_name service_key", service_name=b"six".ljust(64, b"\0"), service_key=7)
 
@@ -75,11 +75,11 @@ def test_leases_run_and_end(desk):
     register(desk, number=1, service_lease=10)
     register(desk, number=2)
     desk.net.clock.sleep(4)
-    assert [one.service_lease for one in find(desk)] == [6, FOR_EVER]
+    assert [item.service_lease for item in find(desk)] == [6, FOR_EVER]
     desk.net.clock.sleep(5.9)
     assert len(find(desk)) == 2
     desk.net.clock.sleep(0.1)
-    assert [one.service_id for one in find(desk)] == [2]
+    assert [item.service_id for item in find(desk)] == [2]
     assert delete(desk, service(desk, 1))[0] == SaStatus.NO_RECORDS
 
 
@@ -93,8 +93,8 @@ def test_to_register_again_renews_the_lease(desk):
 
 def test_keys_are_for_trusted_eyes(desk):
     assert register(desk, service_key=99)[1][0].service_key == 0
-    assert [one.service_key for one in find(desk)] == [0]
-    assert [one.service_key for one in find(desk, sm_key=SA_KEY)] == [99]
+    assert [item.service_key for item in find(desk)] == [0]
+    assert [item.service_key for item in find(desk, sm_key=SA_KEY)] == [99]
 
 
 def test_others_need_the_key_to_change_or_end_a_service(desk):
@@ -106,8 +106,8 @@ def test_others_need_the_key_to_change_or_end_a_service(desk):
     assert len(find(desk)) == 1
     assert delete(desk, service(desk, 1, service_key=99), "h2")[0] == 0
     register(desk, service_key=99)
-    status, (gone,) = delete(desk, service(desk, 1))
-    assert (status, gone.service_id, gone.service_key, find(desk)) == (0, 1, 0, [])
+    status, (removed,) = delete(desk, service(desk, 1))
+    assert (status, removed.service_id, removed.service_key, find(desk)) == (0, 1, 0, [])
 
 
 def test_partitions_divide_services(desk):
@@ -119,8 +119,8 @@ def test_partitions_divide_services(desk):
     assert register(desk, service_p_key=0x8001, service_gid=int(Gid.of(0x77)))[0] == SaStatus.REQUEST_INVALID
     assert register(desk, service_p_key=0x8001)[0] == 0
     assert register(desk, who="h2", number=2)[0] == 0
-    seen = {who: [one.service_id for one in find(desk, who=who)] for who in ("h1", "h2", "h3")}
-    assert seen == {"h1": [1], "h2": [1, 2], "h3": [2]}
+    observed = {owner: [item.service_id for item in find(desk, who=owner)] for owner in ("h1", "h2", "h3")}
+    assert observed == {"h1": [1], "h2": [1, 2], "h3": [2]}
 
 
 def test_a_service_may_be_of_a_multicast_group(desk):

@@ -93,20 +93,20 @@ def python(text: str) -> str:
 
 
 def test_modules_that_a_manager_has_no_use_for_are_not_imported() -> None:
-    found = python(_MODULES).split()
-    assert "weft.sm.run" in found
-    assert [name for name in found if name.startswith(_NOT_NEEDED)] == []
+    result = python(_MODULES).split()
+    assert "weft.sm.run" in result
+    assert [name for name in result if name.startswith(_NOT_NEEDED)] == []
 
 
 def test_the_first_sweep_loads_what_it_needs_and_an_idle_manager_the_rest() -> None:
     warming.warm_up(Options())  # so that all is in the cache
-    said = json.loads(python(_RUN))
-    assert said["STARTED"] == []
-    assert not said["compiler"]
-    assert said["early"] == []
-    assert 5 < len(said["SUBNET_UP"]) < len(said["idle"])
-    assert said["end"] == said["idle"]
-    assert [name for name in said["end"] if not name.startswith(("weft.routing.", *warming.KERNELS))] == []
+    output = json.loads(python(_RUN))
+    assert output["STARTED"] == []
+    assert not output["compiler"]
+    assert output["early"] == []
+    assert 5 < len(output["SUBNET_UP"]) < len(output["idle"])
+    assert output["end"] == output["idle"]
+    assert [name for name in output["end"] if not name.startswith(("weft.routing.", *warming.KERNELS))] == []
 
 
 class _Manager:

@@ -140,8 +140,8 @@ def test_partitions_divide_who_may_know_and_end_what_may_not_be_watched_any_more
         desk.put_into_partition(name, key)
     for name, heard in (("h4", ["h1"]), ("h3", [])):
         notice = gid_notice(Trap.GID_IN_SERVICE, desk.gid(name), desk.view, PREFIX)
-        assert [lid for lid in listeners(desk, notice) if lid != desk.lid("h2")] == [desk.lid(who) for who in heard]
-    assert [one.guid for one in desk.state.subscriptions.all] == [desk.guid("h1")]
+        assert [lid for lid in listeners(desk, notice) if lid != desk.lid("h2")] == [desk.lid(owner) for owner in heard]
+    assert [item.guid for item in desk.state.subscriptions.all] == [desk.guid("h1")]
     assert subscribe(desk, "h2", gid=desk.gid("h3"))[0] == SaStatus.REQUEST_INVALID
 
 
@@ -153,21 +153,21 @@ def announce_ports(desk: Desk, before: View) -> None:
 def test_ports_that_come_and_go_are_announced(desk):
     subscribe(desk)
     subscribe(desk, "h4")
-    before, gone, lid = desk.view, desk.gid("h4"), desk.lid("h1")
+    before, removed, lid = desk.view, desk.gid("h4"), desk.lid("h1")
     slot = desk.net.fabric.find_port("h4/1").slot
     faults.pull_cable(desk.net.devices, slot)
     desk.sweep()
     announce_ports(desk, before)
     without = desk.view
     heard = [(to.lid, notice.trap_number, told(notice)) for to, notice in taken(desk)]
-    assert heard == [(lid, Trap.GID_OUT_OF_SERVICE, gone)]
+    assert heard == [(lid, Trap.GID_OUT_OF_SERVICE, removed)]
     desk.state.subscriptions.settle(without, drop=True)
-    assert [one.guid for one in desk.state.subscriptions.all] == [desk.guid("h1")]
+    assert [item.guid for item in desk.state.subscriptions.all] == [desk.guid("h1")]
     faults.plug_cable(desk.net.devices, slot)
     desk.sweep()
     announce_ports(desk, without)
     assert [(to.lid, notice.trap_number, told(notice)) for to, notice in taken(desk)] == [
-        (lid, Trap.GID_IN_SERVICE, gone)
+        (lid, Trap.GID_IN_SERVICE, removed)
     ]
 
 
@@ -184,7 +184,7 @@ def test_who_never_answers_is_dropped(desk):
     subscribe(desk, trap_number=64)
     subscribe(desk, "h2")
     desk.state.subscriptions.failed(Address(desk.lid("h1")))
-    assert [one.guid for one in desk.state.subscriptions.all] == [desk.guid("h2")]
+    assert [item.guid for item in desk.state.subscriptions.all] == [desk.guid("h2")]
 
 
 def test_records_show_subscriptions_and_the_qp_to_trusted_ones_only(desk):
@@ -196,14 +196,14 @@ def test_records_show_subscriptions_and_the_qp_to_trusted_ones_only(desk):
         record = InformInfoRecord(**fields)
         return desk.ask("h3", Method.GET_TABLE, SaAttribute.INFORM_INFO_RECORD, record, names, sm_key=sm_key)[1]
 
-    assert [(one.subscriber_gid, one.enum, one.inform_info.qpn) for one in ask()] == [
+    assert [(item.subscriber_gid, item.enum, item.inform_info.qpn) for item in ask()] == [
         (desk.gid("h1"), 0, 0),
         (desk.gid("h1"), 1, 0),
         (desk.gid("h2"), 0, 0),
     ]
-    assert [one.inform_info.qpn for one in ask(sm_key=SA_KEY)] == [1, 1, 1]
-    (one,) = ask("subscriber_gid enum", subscriber_gid=desk.gid("h1"), enum=1)
-    assert one.inform_info.trap_number == 64
+    assert [item.inform_info.qpn for item in ask(sm_key=SA_KEY)] == [1, 1, 1]
+    (item,) = ask("subscriber_gid enum", subscriber_gid=desk.gid("h1"), enum=1)
+    assert item.inform_info.trap_number == 64
     desk.put_into_partition("h2", 0x8001)
     assert len(ask()) == 2
 
@@ -213,11 +213,11 @@ def test_a_copy_reports_to_the_same_ports(desk):
     subscribe(desk, "h2", trap_number=257, sm_key=SA_KEY)
     subscribe(desk, "h3", trap_number=64)
     copy = Subscriptions()
-    records = [one.record for one in desk.state.subscriptions.all]
+    records = [item.record for item in desk.state.subscriptions.all]
     copy.load_records(records, desk.view)
-    assert [one.record for one in copy.all] == records
-    assert [one.address for one in copy.all] == [one.address for one in desk.state.subscriptions.all]
-    assert [one.trusted for one in copy.all] == [False, True, False]
+    assert [item.record for item in copy.all] == records
+    assert [item.address for item in copy.all] == [item.address for item in desk.state.subscriptions.all]
+    assert [item.trusted for item in copy.all] == [False, True, False]
 
 
 @settings(max_examples=50)
@@ -226,6 +226,6 @@ def test_a_copy_reports_to_the_same_ports(desk):
 )
 def test_a_range_of_lids_lets_through_what_lies_in_it(begin, end, lid, trap):
     info = EVERYTHING.replace(lid_range_begin=begin, lid_range_end=end, trap_number=66)
-    one = Subscription(gid=1, number=0, info=info, address=Address(1), trusted=False)
+    item = Subscription(gid=1, number=0, info=info, address=Address(1), trusted=False)
     inside = begin == 0xFFFF or begin <= lid <= (end or begin)
-    assert one.wants(GmpNotice(issuer_lid=lid, trap_number=trap)) == (inside and trap == 66)
+    assert item.wants(GmpNotice(issuer_lid=lid, trap_number=trap)) == (inside and trap == 66)

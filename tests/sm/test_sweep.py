@@ -33,7 +33,7 @@ class Counting:
     def exchange(self, mads, to=None, **how):
         sets = column(mads, DirectedSmp.attribute_id)[column(mads, DirectedSmp.method) == Method.SET]
         self.patience.add((how["timeout_ms"], how["retries"]))
-        self.sets.update(SmpAttribute(one).name for one in sets.tolist() if to is None)
+        self.sets.update(SmpAttribute(item).name for item in sets.tolist() if to is None)
         return self._net.exchange(mads, to, **how)
 
 
@@ -99,11 +99,11 @@ def test_what_the_view_says_of_ports_is_what_they_say():
     ports = sm.view.fabric.ports
     for slot in np.union1d(sm.view.plugged, sm.view.end_ports).tolist():
         place = net.fabric.first_port[net.fabric.node_index[sm.view.fabric.nodes.name[ports.node[slot]]]]
-        said, true = (
-            bytearray(one) for one in (sm.view.port_info[slot], net.devices.info(int(place + ports.number[slot])))
+        output, true = (
+            bytearray(item) for item in (sm.view.port_info[slot], net.devices.info(int(place + ports.number[slot])))
         )
-        said[28] = true[28]  # LocalPortNum is where the MAD came in
-        assert said == true
+        output[28] = true[28]  # LocalPortNum is where the MAD came in
+        assert output == true
 
 
 def test_a_second_sweep_writes_nothing(net):
@@ -191,8 +191,8 @@ def test_after_a_dark_night_every_port_gets_its_lid_back(tmp_path):
 
 def test_two_ports_with_one_lid_are_told_apart(net):
     Sm(net).manager.close()
-    one, other = (net.fabric[name].slot for name in ("h3/1", "h9/1"))
-    net.devices.tables.lid[other] = net.devices.tables.lid[one]
+    item, other = (net.fabric[name].slot for name in ("h3/1", "h9/1"))
+    net.devices.tables.lid[other] = net.devices.tables.lid[item]
     sm = Sm(net)
     assert sm.events("LID_CHANGED")
     assert check(now(net)).ok
@@ -228,10 +228,10 @@ def test_a_port_that_refuses_its_settings_is_named_and_the_rest_comes_up(net):
     net.tampers.append(refuse)
     sm = Sm(net)
     assert any("h7/1" in line for line in sm.events("REFUSED"))
-    others = sm.view.plugged[[not sm.view.name(slot).startswith("h7/") for slot in sm.view.plugged.tolist()]]
+    rest = sm.view.plugged[[not sm.view.name(slot).startswith("h7/") for slot in sm.view.plugged.tolist()]]
     peer = net.fabric[str(net.fabric["h7/1"].peer.name)].slot
     assert PortInfo.port_state.get(net.devices.info(peer)) != PortState.ACTIVE
-    assert (sm.view.state[others] == PortState.ACTIVE).sum() == len(others) - 1
+    assert (sm.view.state[rest] == PortState.ACTIVE).sum() == len(rest) - 1
 
 
 def test_a_link_that_flaps_is_left_out_until_it_is_quiet(net):
@@ -308,8 +308,8 @@ def test_a_host_that_comes_back_moves_no_routes_of_others(net):
     sm.sweep()
     faults.plug_cable(net.devices, net.fabric["h7/1"].slot)
     sm.sweep()
-    others = np.arange(routes.shape[1]) != net.fabric.tables.lid[net.fabric["h7/1"].slot]
-    assert (net.fabric.tables.lft[:, others] == routes[:, others]).all()
+    rest = np.arange(routes.shape[1]) != net.fabric.tables.lid[net.fabric["h7/1"].slot]
+    assert (net.fabric.tables.lft[:, rest] == routes[:, rest]).all()
 
 
 def test_a_subnet_without_a_switch_comes_up_too():
@@ -349,15 +349,15 @@ def test_a_file_of_comments_alone_is_a_file_and_switches_check_at_hosts(net, tmp
 def test_only_an_enhanced_port_0_gets_tables_for_lanes(net, enhanced):
     for info in net.devices.switch_info.values():
         SwitchInfo.enhanced_port_0.set(info, enhanced)
-    told = {int(SmpAttribute.SL_TO_VL_MAPPING_TABLE): set(), int(SmpAttribute.VL_ARBITRATION_TABLE): set()}
+    messages = {int(SmpAttribute.SL_TO_VL_MAPPING_TABLE): set(), int(SmpAttribute.VL_ARBITRATION_TABLE): set()}
 
     def listen(mads, answers, answered):
         is_set = column(mads, DirectedSmp.method) == Method.SET
-        for attribute, ports in told.items():
+        for attribute, ports in messages.items():
             rows = mads[is_set & (column(mads, DirectedSmp.attribute_id) == attribute)]
             rows = rows[np.isin(column(rows, DirectedSmp.hop_count), 1)]  # the leaf of h1
             ports.update((column(rows, DirectedSmp.attribute_modifier) & 0xFF).tolist())
 
     net.tampers.append(listen)
     Sm(net, qos=True)
-    assert all((0 in ports) == enhanced for ports in told.values()), told
+    assert all((0 in ports) == enhanced for ports in messages.values()), messages

@@ -42,7 +42,7 @@ def mask(mft, row, mlid):
 
 def send(fabric, mft, mlid, source):
     """What a packet from this slot is copied to: port slots of receivers, one for each copy."""
-    ports, rows, got = fabric.ports, fabric.tables.switch_row, []
+    ports, rows, received = fabric.ports, fabric.tables.switch_row, []
     switch_side = source if rows[ports.node[source]] >= 0 else int(ports.peer[source])
     todo, been = [switch_side], set()
     while todo:
@@ -54,12 +54,12 @@ def send(fabric, mft, mlid, source):
         for number in mask(mft, rows[node], mlid) - {int(ports.number[entry])}:
             out = int(fabric.first_port[node]) + number
             if number == 0:
-                got.append(out)
+                received.append(out)
             elif ports.peer[out] >= 0 and rows[ports.node[ports.peer[out]]] >= 0:
                 todo.append(int(ports.peer[out]))
             elif ports.peer[out] >= 0:
-                got.append(int(ports.peer[out]))
-    return got
+                received.append(int(ports.peer[out]))
+    return received
 
 
 def check_delivery(desk, group):
@@ -70,8 +70,8 @@ def check_delivery(desk, group):
         slot_of[int(fabric.ports.guid[fabric.first_port[node]])] = int(fabric.first_port[node])
     receivers = {slot_of[guid] for guid, member in group.members.items() if member.join_state & RECEIVES}
     for guid in group.members:
-        got = send(fabric, mft, group.mlid, slot_of[guid])
-        assert sorted(got) == sorted(receivers - {slot_of[guid]})
+        received = send(fabric, mft, group.mlid, slot_of[guid])
+        assert sorted(received) == sorted(receivers - {slot_of[guid]})
 
 
 def new_group(desk, *names, state=1):
@@ -159,11 +159,11 @@ def test_packets_to_groups_and_to_ports_cannot_wait_for_each_other_in_a_circle(s
     rows, ports = fabric.tables.switch_row, fabric.ports
     between = [s for s in view.plugged if rows[ports.node[s]] >= 0 and rows[ports.node[ports.peer[s]]] >= 0]
     for out in between:
-        here, there = rows[ports.node[out]], rows[ports.node[ports.peer[out]]]
-        nexts = {int(lft[there, lid]) for lid in np.flatnonzero(lft[here] == ports.number[out])}
+        local, present = rows[ports.node[out]], rows[ports.node[ports.peer[out]]]
+        nexts = {int(lft[present, lid]) for lid in np.flatnonzero(lft[local] == ports.number[out])}
         for group in groups:
-            if int(ports.number[out]) in mask(fabric.tables.mft, here, group.mlid):
-                nexts |= mask(fabric.tables.mft, there, group.mlid) - {int(ports.number[ports.peer[out]])}
+            if int(ports.number[out]) in mask(fabric.tables.mft, local, group.mlid):
+                nexts |= mask(fabric.tables.mft, present, group.mlid) - {int(ports.number[ports.peer[out]])}
         first = int(fabric.first_port[ports.node[ports.peer[out]]])
         waits.add_edges_from((int(out), first + number) for number in nexts if number not in (0, 255))
     assert len(waits) > 0
@@ -212,9 +212,9 @@ class OneByOne:
         order = list(range(len(mads)))
         self.chance.shuffle(order)
         for i in order:
-            one = slice(i, i + 1)
-            answers[one], answered[one] = self.net.exchange(mads[one], None if to is None else to[one], **how)
-            if column(mads[one], DirectedSmp.attribute_id)[0] == SmpAttribute.MULTICAST_FORWARDING_TABLE:
+            item = slice(i, i + 1)
+            answers[item], answered[item] = self.net.exchange(mads[item], None if to is None else to[item], **how)
+            if column(mads[item], DirectedSmp.attribute_id)[0] == SmpAttribute.MULTICAST_FORWARDING_TABLE:
                 self.look()
         return answers, answered
 
@@ -229,15 +229,15 @@ class OneByOne:
 def test_no_packet_runs_in_a_circle_while_a_tree_becomes_another(seed):
     """Two groups of the same hosts, over two spines, change places: one MAD at a time, in any order."""
     desk = Desk("fat-tree:hosts=16,radix=8")
-    one, other = (new_group(desk, "h1", "h5", "h9", "h13") for _ in range(2))
+    item, other = (new_group(desk, "h1", "h5", "h9", "h13") for _ in range(2))
     desk.sweep()
     mft = desk.view.fabric.tables.mft
-    columns = [one.mlid - FIRST, other.mlid - FIRST]
+    columns = [item.mlid - FIRST, other.mlid - FIRST]
     assert not np.array_equal(mft[:, columns[0]], mft[:, columns[1]])
     mft[:, columns] = mft[:, columns[::-1]]
     desk.state.sender.carrier = OneByOne(desk, seed)
     assert upload_multicast(desk.state.sender, desk.view, desk.state.known) == []
-    for group in (one, other):
+    for group in (item, other):
         check_delivery(desk, group)
 
 
@@ -288,9 +288,9 @@ def test_what_another_subnet_manager_left_is_cleared(in_use):
 def activate_all(desk):
     view = desk.view
     lids, nothing = choose_lids(view, {}), np.zeros(len(view.port_info), np.uint8)
-    wanted = wanted_settings(view, lids, desk.state.options, key=desk.state.port_key, enforced=nothing)
-    armed = arm(desk.state.sender, view, carried_over(None, view), wanted)
-    activate(desk.state.sender, view, wanted, armed.refused)
+    expected = wanted_settings(view, lids, desk.state.options, key=desk.state.port_key, enforced=nothing)
+    armed = arm(desk.state.sender, view, carried_over(None, view), expected)
+    activate(desk.state.sender, view, expected, armed.refused)
 
 
 def write_top(desk, node, top):

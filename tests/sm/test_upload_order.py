@@ -41,8 +41,8 @@ def assert_no_interleaving_loops(far, old, new, plan):
 
 
 def edges_of(far, ports):
-    there = far[np.arange(len(far)), np.where(ports < far.shape[1], ports, 0)]
-    return [(here, int(to)) for here, to in enumerate(there.tolist()) if to >= 0]
+    present = far[np.arange(len(far)), np.where(ports < far.shape[1], ports, 0)]
+    return [(local, int(to)) for local, to in enumerate(present.tolist()) if to >= 0]
 
 
 def random_net(rng, n):
@@ -50,9 +50,9 @@ def random_net(rng, n):
     net = nx.gnm_random_graph(n, int(rng.integers(n - 1, n * (n - 1) // 2 + 1)), seed=int(rng.integers(1 << 31)))
     net.add_edges_from((node, int(rng.integers(node))) for node in range(1, n))
     far = np.full((n, 2 + max(dict(net.degree).values())), -1, np.int32)
-    for here in net:
-        for port, there in enumerate(net[here], 2):
-            far[here, port] = there
+    for local in net:
+        for port, present in enumerate(net[local], 2):
+            far[local, port] = present
     return net, far
 
 
@@ -64,11 +64,11 @@ def random_tables(rng, net, far, lids, some_missing):
         lft[target, lid] = 1
         reached, edge = {target}, list(net.edges(target))
         while edge:
-            there, here = edge.pop(int(rng.integers(len(edge))))
-            if here not in reached:
-                reached.add(here)
-                edge += net.edges(here)
-                lft[here, lid] = int(np.flatnonzero(far[here] == there)[0])
+            present, local = edge.pop(int(rng.integers(len(edge))))
+            if local not in reached:
+                reached.add(local)
+                edge += net.edges(local)
+                lft[local, lid] = int(np.flatnonzero(far[local] == present)[0])
     if some_missing:
         lft[rng.random(lft.shape) < 0.2] = NO_ROUTE
     return lft

@@ -80,7 +80,12 @@ def test_fabrics_without_security_share_a_key_and_those_with_it_do_not():
         + fabric("D", secure)
     )
     read = parse_virtual_fabrics(text)
-    assert {one.name: one.p_key for one in read.partitions.partitions} == {"A": 2, "B": 3, "D": 4, "Admin": 0x7FFF}
+    assert {partition.name: partition.p_key for partition in read.partitions.partitions} == {
+        "A": 2,
+        "B": 3,
+        "D": 4,
+        "Admin": 0x7FFF,
+    }
     assert keys(read, "h5") == [0x7FFF, 0x8002]
     assert any("C and A share P_Key 0x0002" in note for note in read.partitions.notes)
 
@@ -96,7 +101,7 @@ def test_a_full_member_in_one_of_the_fabrics_that_share_a_key_is_full():
 def test_fabrics_that_are_disabled_or_in_standby_are_left_out():
     off = "<VirtualFabric><Name>Off</Name><Enable>0</Enable><Member>Nobody knows</Member></VirtualFabric>"
     read = parse_virtual_fabrics(config(off + fabric("Sleeps", "<Standby>1</Standby><Member>Low</Member>")))
-    assert [one.name for one in read.partitions.partitions] == ["Admin"]
+    assert [partition.name for partition in read.partitions.partitions] == ["Admin"]
     assert any("Sleeps is in standby" in note for note in read.partitions.notes)
 
 
@@ -115,10 +120,10 @@ def test_fabrics_that_are_disabled_or_in_standby_are_left_out():
 def test_node_descriptions_match_as_the_fabric_manager_matches_them(pattern, yes, no):
     groups = GROUPS + f"<DeviceGroup><Name>G</Name><NodeDesc>{pattern}</NodeDesc></DeviceGroup>"
     read = parse_virtual_fabrics(config(fabric("Red", "<Member>G</Member>"), groups=groups))
-    who = read.partitions.partitions[0].members[0].who
-    assert isinstance(who, Devices)
-    assert all(re.fullmatch(str(who.value), name) for name in yes)
-    assert not any(re.fullmatch(str(who.value), name) for name in no)
+    owner = read.partitions.partitions[0].members[0].who
+    assert isinstance(owner, Devices)
+    assert all(re.fullmatch(str(owner.value), name) for name in yes)
+    assert not any(re.fullmatch(str(owner.value), name) for name in no)
 
 
 def test_ports_of_a_node_are_chosen_by_range():
@@ -132,7 +137,7 @@ def test_ports_of_a_node_are_chosen_by_range():
 
 def shares(fabrics: str, qos: str = "") -> list[tuple[str, int, int, bool]]:
     read = parse_virtual_fabrics(config(fabrics, qos=qos))
-    return [(one.name, one.sl, one.bandwidth_percent, one.high_priority) for one in read.shares]
+    return [(share.name, share.sl, share.bandwidth_percent, share.high_priority) for share in read.shares]
 
 
 def test_what_is_left_of_the_bandwidth_goes_to_who_names_none():
@@ -150,7 +155,7 @@ def test_fabrics_of_one_qos_group_share_its_level_and_bandwidth():
     text = fabric("A", in_net.format("0x10")) + fabric("B", in_net.format("0x11"))
     read = parse_virtual_fabrics(config(text, qos=qos))
     assert read.shares[0] == Share(name="Net", sl=5, bandwidth_percent=10, high_priority=False)
-    assert {one.p_key: one.sl for one in read.partitions.partitions} == {0x10: 5, 0x11: 5, 0x7FFF: 0}
+    assert {partition.p_key: partition.sl for partition in read.partitions.partitions} == {0x10: 5, 0x11: 5, 0x7FFF: 0}
     assert read.shares[1].bandwidth_percent == 90
 
 
@@ -166,10 +171,10 @@ def test_shares_fill_the_link_or_are_refused(percents):
         with pytest.raises(FileError, match="at most 100 %"):
             shares(text)
         return
-    made = shares(text)
-    assert sum(one[2] for one in made) == 100
-    assert made[-1][2] >= 5
-    assert len({one[1] for one in made}) == len(made)
+    result = shares(text)
+    assert sum(item[2] for item in result) == 100
+    assert result[-1][2] >= 5
+    assert len({item[1] for item in result}) == len(result)
 
 
 # -- multicast --------------------------------------------------------------------------------------------------------
@@ -187,8 +192,8 @@ def test_groups_by_mgid_belong_to_the_fabric_that_they_name():
     group = """<MulticastGroup><Create>1</Create><VirtualFabric>Red</VirtualFabric><MTU>10240</MTU>
     <MGID>0xff12000000000000:0x0000000000000007</MGID><QKey>0x22</QKey></MulticastGroup>"""
     read = parse_virtual_fabrics(config(fabric("Red", "<PKey>0x10</PKey><Member>Hosts</Member>"), multicast=group))
-    (made,) = read.partitions.partitions[0].groups
-    assert (int(made.mgid) & 0xFF, made.mtu, made.q_key) == (7, 5, 0x22)
+    (result,) = read.partitions.partitions[0].groups
+    assert (int(result.mgid) & 0xFF, result.mtu, result.q_key) == (7, 5, 0x22)
     assert any("no MTU 10240" in note for note in read.partitions.notes)
 
 
@@ -247,8 +252,11 @@ def test_an_instance_adds_to_what_is_common():
     own = fabric("Mine", "<PKey>0x20</PKey><Member>Hosts</Member>")
     fm = f"<Fm><VirtualFabrics>{own}</VirtualFabrics></Fm>"
     text = config("").replace("</Config>", f"{fm}{fm.replace('Mine', 'Other')}</Config>")
-    assert [one.name for one in parse_virtual_fabrics(text).partitions.partitions] == ["Admin", "Mine"]
-    assert [one.name for one in parse_virtual_fabrics(text, instance=1).partitions.partitions] == ["Admin", "Other"]
+    assert [partition.name for partition in parse_virtual_fabrics(text).partitions.partitions] == ["Admin", "Mine"]
+    assert [partition.name for partition in parse_virtual_fabrics(text, instance=1).partitions.partitions] == [
+        "Admin",
+        "Other",
+    ]
 
 
 def test_what_infiniband_cannot_tell_is_noted():

@@ -89,39 +89,39 @@ def test_a_cable_that_comes_or_goes_at_any_mad_of_a_sweep_is_no_duplicate_guid(h
     other(net.devices, slot)
     whole = Meddling(net, 1 << 30, lambda: None)
     walk(whole)
-    seen = set()
+    observed = set()
     for after in range(whole.mads):
-        found = walk(Meddling(net, after, lambda: happens(net.devices, slot)))
-        seen |= {oddity.kind for oddity in found.oddities}
+        result = walk(Meddling(net, after, lambda: happens(net.devices, slot)))
+        observed |= {oddity.kind for oddity in result.oddities}
         other(net.devices, slot)
-    assert "duplicate-guid" not in seen
-    assert seen <= {"changed", "silent"}
+    assert "duplicate-guid" not in observed
+    assert observed <= {"changed", "silent"}
 
 
 def test_two_adapters_with_one_guid_are_named_and_left_out(net):
-    one, other = (net.fabric.nodes.guid[net.fabric.node_index[name]] for name in ("h5", "h9"))
+    item, other = (net.fabric.nodes.guid[net.fabric.node_index[name]] for name in ("h5", "h9"))
 
     def twin(mads, answers, answered):
         rows = np.flatnonzero(node_infos(mads) & (column(answers, NodeInfo.node_guid, DATA) == other))
         part = answers[rows]
-        fill(part, NodeInfo.node_guid, one, DATA)
+        fill(part, NodeInfo.node_guid, item, DATA)
         answers[rows] = part
 
     net.tampers.append(twin)
     view = make_view(walk(net))
     assert [text.split(":")[0] for text in view.oddities] == ["duplicate-guid", "duplicate-guid", "cut-off"]
     assert len(view.fabric.of_kind(NodeKind.HCA)) == 14
-    assert f"0x{int(one):016x}" in view.oddities[0]
+    assert f"0x{int(item):016x}" in view.oddities[0]
 
 
 def test_a_switch_with_the_guid_of_another_costs_only_its_contradictions(net):
     """Half of what is behind the second one cannot be told from the first; the SM's own side stays."""
-    one, other = (net.fabric.nodes.guid[net.fabric.node_index[name]] for name in ("leaf2", "leaf3"))
+    item, other = (net.fabric.nodes.guid[net.fabric.node_index[name]] for name in ("leaf2", "leaf3"))
 
     def twin(mads, answers, answered):
         rows = np.flatnonzero(node_infos(mads) & (column(answers, NodeInfo.node_guid, DATA) == other))
         part = answers[rows]
-        fill(part, NodeInfo.node_guid, one, DATA)
+        fill(part, NodeInfo.node_guid, item, DATA)
         answers[rows] = part
 
     net.tampers.append(twin)
@@ -197,18 +197,18 @@ def test_of_two_ports_with_one_guid_the_lower_node_guid_is_served_unless_the_man
     assert view.oddities[0] == (
         f"duplicate-guid: {loser} has the port GUID {guid} of {winner}, which is served; {loser} is not"
     )
-    assert [one.loser for one in view.duplicates] == [loser]
+    assert [duplicate.loser for duplicate in view.duplicates] == [loser]
     assert winner.partition("/")[0] in view.fabric.nodes.name
     assert loser.partition("/")[0] not in view.fabric.nodes.name
 
 
 def test_a_switch_that_has_the_port_guid_of_another_is_left_out(net):
-    one, other = (net.fabric.nodes.guid[net.fabric.node_index[name]] for name in ("spine1", "spine2"))
+    item, other = (net.fabric.nodes.guid[net.fabric.node_index[name]] for name in ("spine1", "spine2"))
 
     def twin(mads, answers, answered):
         rows = np.flatnonzero(node_infos(mads) & (column(answers, NodeInfo.node_guid, DATA) == other))
         part = answers[rows]
-        fill(part, NodeInfo.port_guid, one, DATA)
+        fill(part, NodeInfo.port_guid, item, DATA)
         answers[rows] = part
 
     net.tampers.append(twin)

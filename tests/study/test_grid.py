@@ -74,9 +74,9 @@ def test_a_file_says_the_same_and_the_command_line_adds_to_it(name, text, tmp_pa
 def test_samples_have_every_text_and_the_ends_of_numbers():
     """Checking a run takes as long as a short run, so not all are checked."""
     samples = [run.values for run in read(["x"], ["seed=1..5000,-3", "size=64K,1M,8", "tp,pp=8,1;4,2"]).samples()]
-    assert {one["seed"] for one in samples} == {1, -3, 5000}
-    assert {one["size"] for one in samples} == {"64K", "1M", 8}
-    assert {(one["tp"], one["pp"]) for one in samples} == {(8, 1), (4, 2)}
+    assert {sample["seed"] for sample in samples} == {1, -3, 5000}
+    assert {sample["size"] for sample in samples} == {"64K", "1M", 8}
+    assert {(sample["tp"], sample["pp"]) for sample in samples} == {(8, 1), (4, 2)}
     assert len(samples) == 6
 
 

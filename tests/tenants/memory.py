@@ -25,10 +25,10 @@ class MemoryDriver:
         return Observed(allocation=self.allocation, foreign_p_keys=self.foreign_p_keys, revision=str(self.revision))
 
     def check(self, *, repair: bool) -> Checked:
-        found = tuple(self.drift)
+        result = tuple(self.drift)
         if repair:
             self.drift.clear()
-        return Checked(differences=found, repaired=())
+        return Checked(differences=result, repaired=())
 
     def write(self, wanted: Allocation, *, over: Observed) -> None:
         if over.revision != str(self.revision):

@@ -23,10 +23,10 @@ def cut(fabric, **hosts: tuple[str, ...]) -> Allocation:
     """Return an allocation with a partition for each tenant; all tenants are limited members of `storage`."""
     partitions = {}
     for number, (name, members) in enumerate(hosts.items(), 0x101):
-        members = {guid(fabric, one): Member() for one in members}
+        members = {guid(fabric, item): Member() for item in members}
         if name == "storage":
-            others = {one for tenant, those in hosts.items() if tenant != "storage" for one in those}
-            members = {guid(fabric, one): Member(full=False) for one in sorted(others)} | members
+            rest = {item for tenant, selection in hosts.items() if tenant != "storage" for item in selection}
+            members = {guid(fabric, item): Member(full=False) for item in sorted(rest)} | members
         partitions[number] = Partition(name=name, p_key=number, members=members)
     return Allocation(partitions=partitions, default_is_full=False)
 

@@ -21,10 +21,10 @@ from weft.tenants.reconcile import Names, compare, lines, records
 @given(INTENTS, INTENTS)
 def test_after_apply_the_plan_is_empty(first, then):
     driver = MemoryDriver(fabric())
-    for wanted in (first, then):
-        change = apply(driver, wanted)
+    for expected in (first, then):
+        change = apply(driver, expected)
         assert driver.allocation == change.compiled.allocation
-        assert plan_change(driver, wanted).plan.is_empty
+        assert plan_change(driver, expected).plan.is_empty
     closed = driver.allocation.default_is_full
     assert apply(driver, remove_all(then)).plan.after == Allocation(default_is_full=closed) == driver.allocation
     apply_change(driver, plan_change(driver, remove_all(then), open_default=True))
@@ -39,8 +39,8 @@ def test_the_changes_of_a_plan_lead_to_the_desired_state(first, then):
     plan = compare(before, after)
     partitions = dict(before.partitions)
     for change in plan.partitions:
-        there = partitions.pop(change.partition.p_key, None)
-        members = dict(there.members) if there else {}
+        present = partitions.pop(change.partition.p_key, None)
+        members = dict(present.members) if present else {}
         for guid, (old, new) in change.members.items():
             assert members.pop(guid, None) == old
             members |= {} if new is None else {guid: new}
@@ -94,7 +94,9 @@ def test_a_plan_is_printed_as_terraform_does(tmp_path):
             - h3/2 full, index 0
         Plan: 1 to create, 2 to change, 1 to destroy."""
     )
-    assert [(one["action"], one["name"], len(one["members"])) for one in records(change.plan, Names(fabric()))] == [
+    assert [
+        (record["action"], record["name"], len(record["members"])) for record in records(change.plan, Names(fabric()))
+    ] == [
         ("change", "acme", 6),
         ("destroy", "nas", 6),
         ("create", "san", 6),
@@ -133,18 +135,18 @@ def test_an_outdated_plan_is_not_applied(tmp_path):
     apply(driver, intent(tmp_path, "[tenant.other]"))
     with pytest.raises(FabricChangedError):
         apply_change(driver, change)
-    assert [one.name for one in driver.allocation.partitions.values()] == ["other"]
+    assert [partition.name for partition in driver.allocation.partitions.values()] == ["other"]
 
 
 def test_drifted_ports_are_in_the_plan_and_repaired_by_apply(tmp_path):
-    driver, wanted = MemoryDriver(fabric(8, ports=2)), intent(tmp_path, EXAMPLE)
-    apply(driver, wanted)
+    driver, expected = MemoryDriver(fabric(8, ports=2)), intent(tmp_path, EXAMPLE)
+    apply(driver, expected)
     driver.drift.append("h2/1: lacks P_Key 0x8100")
-    change = plan_change(driver, wanted)
+    change = plan_change(driver, expected)
     assert (change.plan.is_empty, change.is_empty, change.drift) == (True, False, ("h2/1: lacks P_Key 0x8100",))
     assert "1 ports differ" in change.summary
     apply_change(driver, change)
-    assert plan_change(driver, wanted).is_empty
+    assert plan_change(driver, expected).is_empty
 
 
 def test_a_record_of_a_port_has_its_name_and_whether_it_is_in_the_fabric():

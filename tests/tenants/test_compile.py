@@ -101,31 +101,31 @@ def test_invalid_intents_are_refused_with_a_reason(tmp_path, text, said):
 
 
 def test_more_lanes_than_a_port_has_are_refused(tmp_path):
-    said = refusal(tmp_path, ONE_CLASS, fabric(data_vls=1))
-    assert said.startswith("tenants.toml:5: tenant acme: 2 lanes are needed")
-    assert "h1/1 (0x0000000000000101) has 1: use at most 0 classes" in said
+    output = refusal(tmp_path, ONE_CLASS, fabric(data_vls=1))
+    assert output.startswith("tenants.toml:5: tenant acme: 2 lanes are needed")
+    assert "h1/1 (0x0000000000000101) has 1: use at most 0 classes" in output
 
 
 def test_a_full_p_key_table_is_refused(tmp_path):
     text = '[tenant.a]\nhosts = ["h1"]\n[service.s]\nhosts = ["h2"]'
-    said = refusal(tmp_path, text, fabric(p_keys=2))
-    assert "h1/1 (0x0000000000000101) would need 3 P_Keys including Default's, but its table has 2" in said
+    output = refusal(tmp_path, text, fabric(p_keys=2))
+    assert "h1/1 (0x0000000000000101) would need 3 P_Keys including Default's, but its table has 2" in output
     assert len(compile_intent(intent(tmp_path, text), fabric(p_keys=3)).allocation.partitions) == 2
 
 
 def test_classes_are_refused_if_routing_needs_the_service_levels(tmp_path):
-    said = refusal(tmp_path, ONE_CLASS, Inventory(fabric().ports, routing_sls=3))
-    assert said.startswith("tenants.toml:1: class mpi: the routing engine of this fabric uses several")
+    output = refusal(tmp_path, ONE_CLASS, Inventory(fabric().ports, routing_sls=3))
+    assert output.startswith("tenants.toml:1: class mpi: the routing engine of this fabric uses several")
 
 
 def test_an_exclusive_tenant_cannot_have_the_subnet_managers_port(tmp_path):
-    there = Inventory(fabric().ports, manager_guid=0x101)
-    said = refusal(tmp_path, '[tenant.a]\nhosts = ["h1"]', there)
-    assert said.startswith(
+    present = Inventory(fabric().ports, manager_guid=0x101)
+    output = refusal(tmp_path, '[tenant.a]\nhosts = ["h1"]', present)
+    assert output.startswith(
         "tenants.toml:1: tenant a: h1/1 (0x0000000000000101) is the subnet manager's port, which all"
     )
     assert compile_intent(
-        intent(tmp_path, '[tenant.a]\nhosts = ["h1"]\nexclusive = false'), there
+        intent(tmp_path, '[tenant.a]\nhosts = ["h1"]\nexclusive = false'), present
     ).allocation.partitions
 
 
@@ -137,16 +137,18 @@ def test_partitions_outside_p_keys_are_kept(tmp_path):
     compiled = compile_intent(intent(tmp_path, 'p_keys = "0x1-0xff"\n[tenant.a]'), fabric(), before=before)
     assert [*compiled.allocation.partitions] == [1, 0x6000]
     assert compiled.allocation.partitions[0x6000] == OTHERS
-    said = refusal(tmp_path, f'p_keys = "0x1-0xff"\n{ONE_CLASS}', fabric(), before=before)
-    assert "theirs=0x6000, which is outside p_keys, uses service level 3, which these classes would redefine" in said
+    output = refusal(tmp_path, f'p_keys = "0x1-0xff"\n{ONE_CLASS}', fabric(), before=before)
+    assert "theirs=0x6000, which is outside p_keys, uses service level 3, which these classes would redefine" in output
 
 
 def test_an_exclusive_tenant_shares_no_port_with_partitions_outside_p_keys(tmp_path):
     text = 'p_keys = "0x1-0xff"\n[tenant.a]\nhosts = ["h8"]\n'
-    there = Allocation(partitions={0x6000: Partition(name="theirs", p_key=0x6000, members={0x801: Member()})})
-    said = refusal(tmp_path, text, fabric(), before=there)
-    assert said.startswith("tenants.toml:2: tenant a: h8/1 (0x0000000000000801) is also a full member of theirs=0x6000")
-    assert compile_intent(intent(tmp_path, text + "exclusive = false"), fabric(), before=there)
+    present = Allocation(partitions={0x6000: Partition(name="theirs", p_key=0x6000, members={0x801: Member()})})
+    output = refusal(tmp_path, text, fabric(), before=present)
+    assert output.startswith(
+        "tenants.toml:2: tenant a: h8/1 (0x0000000000000801) is also a full member of theirs=0x6000"
+    )
+    assert compile_intent(intent(tmp_path, text + "exclusive = false"), fabric(), before=present)
     limited = Allocation(
         partitions={0x6000: Partition(name="store", p_key=0x6000, members={0x801: Member(full=False)})}
     )
@@ -154,9 +156,9 @@ def test_an_exclusive_tenant_shares_no_port_with_partitions_outside_p_keys(tmp_p
 
 
 def test_a_port_that_is_down_keeps_its_membership(tmp_path):
-    wanted = intent(tmp_path, '[tenant.a]\nguids = ["0x101"]')
-    there = compile_intent(wanted, fabric()).allocation
-    assert compile_intent(wanted, Inventory(()), before=there).allocation == there
+    expected = intent(tmp_path, '[tenant.a]\nguids = ["0x101"]')
+    present = compile_intent(expected, fabric()).allocation
+    assert compile_intent(expected, Inventory(()), before=present).allocation == present
 
 
 # -- what stays when something is added --------------------------------------------------------------------------------
@@ -170,8 +172,8 @@ def test_adding_a_tenant_changes_no_other_p_key_or_service_level(wanted, tenant,
     added = msgspec.structs.replace(tenant, p_key=None)
     more = msgspec.structs.replace(wanted, tenants={f"new-{name}": added} | wanted.tenants)
     after = compile_intent(more, fabric(), before=before).allocation
-    assert {one.name: (one.p_key, one.sl) for one in before.partitions.values()}.items() <= {
-        one.name: (one.p_key, one.sl) for one in after.partitions.values()
+    assert {partition.name: (partition.p_key, partition.sl) for partition in before.partitions.values()}.items() <= {
+        partition.name: (partition.p_key, partition.sl) for partition in after.partitions.values()
     }.items()
 
 
@@ -203,7 +205,7 @@ def test_exclusive_tenants_have_index_0_by_default(tmp_path):
         hosts = ["h3"]
         index0 = false
     """
-    found = compile_intent(intent(tmp_path, text), fabric()).allocation.partitions.values()
-    assert {one.name: {member.index0 for member in one.members.values()} for one in found} == {
+    result = compile_intent(intent(tmp_path, text), fabric()).allocation.partitions.values()
+    assert {item.name: {member.index0 for member in item.members.values()} for item in result} == {
         "alone": {True}, "shares": {False}, "asks": {True}, "declines": {False},
     }  # fmt: skip

@@ -56,7 +56,7 @@ def before(net, host: str) -> int:
 
 
 def pairs(found) -> set[tuple[str, str]]:
-    return {(one.sender.split("/")[0], one.receiver.split("/")[0]) for one in found}
+    return {(item.sender.split("/")[0], item.receiver.split("/")[0]) for item in found}
 
 
 def test_a_configured_subnet_is_isolated(net, made):
@@ -84,13 +84,13 @@ def test_the_proof_agrees_with_the_forwarding_model(net, made):
                 can.add((sender, receiver, key & 0x7FFF))
     assert len(can) == proof.arrive + proof.leak_count
     assert pairs(proof.leaks) == {("h2", far) for far in BLUE} | {(far, "h2") for far in BLUE}
-    assert {one.partition for one in proof.leaks} == {"blue"}
+    assert {leak.partition for leak in proof.leaks} == {"blue"}
 
 
 def test_full_members_of_default_all_reach_each_other(tmp_path):
     net = managed(weft.load("star:hosts=6"), Allocation(), tmp_path)
-    told = Allocation(default_is_full=False)
-    proof = proof_of(net, told)
+    messages = Allocation(default_is_full=False)
+    proof = proof_of(net, messages)
     assert (proof.is_isolated, proof.leak_count) == (False, 5 * 4)  # all but with the subnet manager
     assert proof_of(net, Allocation()).ok
     assert proof_of(net, Allocation()).explain().startswith("open, as all are full members of Default: 6 ports")
@@ -125,8 +125,8 @@ def test_a_leak_counts_even_without_a_route(net, made):
     net.fabric.tables.sl2vl[:] = 15
     proof = proof_of(net, made[1])
     assert pairs(proof.leaks) >= {("h2", far) for far in BLUE}
-    assert {one.sls for one in proof.leaks} == {()}
-    assert all("maps to no VL" in one.why for one in proof.leaks)
+    assert {leak.sls for leak in proof.leaks} == {()}
+    assert all("maps to no VL" in leak.why for leak in proof.leaks)
     assert proof.arrive == 0
 
 
@@ -142,7 +142,7 @@ def test_a_cut_is_named_with_its_reason(net, made, spoil, why):
     spoil(net)
     proof = proof_of(net, made[1])
     assert ("h2", "h6") in pairs(proof.cuts)
-    assert any(why in one.why for one in proof.cuts)
+    assert any(why in item.why for item in proof.cuts)
     assert not proof.ok
 
 
@@ -152,8 +152,8 @@ def test_two_limited_members_do_not_reach_each_other(net, made):
     row[row == 0x0103] = 0x8103
     row = net.fabric.tables.pkey[before(net, "h2")]
     row[row == 0x0103] = 0x8103
-    found = pairs(proof_of(net, made[1]).leaks)
-    assert found == {("h2", far) for far in (*RED[1:], *BLUE)} | {(far, "h2") for far in (*RED[1:], *BLUE)}
+    result = pairs(proof_of(net, made[1]).leaks)
+    assert result == {("h2", far) for far in (*RED[1:], *BLUE)} | {(far, "h2") for far in (*RED[1:], *BLUE)}
 
 
 def test_foreign_partitions_are_not_checked(net, made):
@@ -203,10 +203,10 @@ def test_a_dropped_service_level_cuts_only_its_partition(net, made):
 
     net.fabric.tables.sl2vl[:, 3], net.fabric.tables.sl2vl[:, 2] = 15, 1
     partitions = {
-        key: replace(one, sl={"red": 3, "blue": 2}.get(one.name, 0)) for key, one in made[1].partitions.items()
+        key: replace(item, sl={"red": 3, "blue": 2}.get(item.name, 0)) for key, item in made[1].partitions.items()
     }
     proof = proof_of(net, replace(made[1], partitions=partitions, lanes=QosOptions()))
-    assert {one.partition for one in proof.cuts} == {"red"}
+    assert {item.partition for item in proof.cuts} == {"red"}
     assert (proof.vls["blue"], proof.vls["storage"], proof.vls["red"]) == ((1,), (0,), ())
 
 
@@ -214,12 +214,12 @@ def test_a_proof_over_a_carrier_is_the_same(net, made):
     fabric = read_fabric(LocalCarrier(net.subnet, slot(net, "h1"), sleep=net.clock.sleep))
     proof = prove_isolation(fabric, made[1])
     assert proof.ok, proof.explain()
-    here = net.fabric.tables
+    local = net.fabric.tables
     names = [f"{name}/1" for name in (*RED, *BLUE, *DISKS)]
-    assert all((fabric.tables.pkey[fabric[one].slot] == here.pkey[net.fabric[one].slot]).all() for one in names)
-    assert sorted(map(bytes, fabric.tables.sl2vl)) == sorted(map(bytes, here.sl2vl))
+    assert all((fabric.tables.pkey[fabric[item].slot] == local.pkey[net.fabric[item].slot]).all() for item in names)
+    assert sorted(map(bytes, fabric.tables.sl2vl)) == sorted(map(bytes, local.sl2vl))
     lft = [row[1:].tolist() for row in fabric.tables.lft]
-    assert sorted(lft) == sorted(row[1 : len(lft[0]) + 1].tolist() for row in here.lft)
+    assert sorted(lft) == sorted(row[1 : len(lft[0]) + 1].tolist() for row in local.lft)
 
 
 def test_lanes_of_service_levels_are_read_over_a_carrier(net):

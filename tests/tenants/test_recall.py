@@ -28,25 +28,25 @@ class Forgetful(MemoryDriver):
     known = remember(Inventory(()))
 
     def inventory(self):
-        found = recall(self.ports, self.known)
-        self.known = remember(found)
-        return found
+        result = recall(self.ports, self.known)
+        self.known = remember(result)
+        return result
 
 
 def test_a_port_that_is_down_keeps_only_its_name():
     before = fabric(3, ports=2, lid=7)
-    found = recall(without(before, "h3"), remember(before))
-    assert names(found, there=False) == {0x301: "h3/1", 0x302: "h3/2"}
-    assert found.ports[:4] == before.ports[:4]
-    assert {(port.lid, port.is_active, port.host) for port in found.ports[4:]} == {(0, False, "h3")}
-    assert recall(before, remember(found)) == before  # it comes back as it is
+    result = recall(without(before, "h3"), remember(before))
+    assert names(result, there=False) == {0x301: "h3/1", 0x302: "h3/2"}
+    assert result.ports[:4] == before.ports[:4]
+    assert {(port.lid, port.is_active, port.host) for port in result.ports[4:]} == {(0, False, "h3")}
+    assert recall(before, remember(result)) == before  # it comes back as it is
 
 
 def test_a_replaced_adapter_is_forgotten():
     before = fabric(3)
     ports = tuple(replace(port, guid=0x999, node_guid=0x998) if port.host == "h3" else port for port in before.ports)
-    found = recall(replace(before, ports=ports), remember(recall(without(before, "h3"), remember(before))))
-    assert found.ports == ports
+    result = recall(replace(before, ports=ports), remember(recall(without(before, "h3"), remember(before))))
+    assert result.ports == ports
 
 
 def test_a_moved_adapter_has_its_new_name():
@@ -63,27 +63,27 @@ def test_a_booting_server_keeps_its_name():
         for port in before.ports
     )
     assert recall(replace(before, ports=boots), remember(before)) == before
-    taken = replace(before.ports[0], guid=0x777, name="h3/1", host="h3")  # the name is another's now
-    assert recall(replace(before, ports=(*boots, taken)), remember(before)).ports == (*boots, taken)
+    used = replace(before.ports[0], guid=0x777, name="h3/1", host="h3")  # the name is another's now
+    assert recall(replace(before, ports=(*boots, used)), remember(before)).ports == (*boots, used)
 
 
 def test_a_remembered_port_whose_name_a_booting_server_has_again_is_forgotten():
     before = fabric(3)
     boots = replace(before.ports[2], name="H-0000000000000300/1", host="H-0000000000000300")
-    known = {**remember(before), 0x999: replace(before.ports[2], guid=0x999, is_there=False)}
-    assert recall(replace(before, ports=(*before.ports[:2], boots)), known) == before
+    recorded = {**remember(before), 0x999: replace(before.ports[2], guid=0x999, is_there=False)}
+    assert recall(replace(before, ports=(*before.ports[:2], boots)), recorded) == before
 
 
 def test_an_adapter_keeps_its_name_while_another_of_its_host_is_down():
     """A single adapter is named after its host."""
     before = fabric(2)
     first, second = (replace(before.ports[1], name=f"h2/mlx5_{n}/1", guid=0x201 + n) for n in range(2))
-    known = remember(Inventory((before.ports[0], first, second)))
-    for alone, gone in ((second, first), (first, second)):
-        found = recall(Inventory((before.ports[0], replace(alone, name="h2/1"))), known)
-        assert names(found, there=True) == {0x101: "h1/1", alone.guid: alone.name}
-        assert names(found, there=False) == {gone.guid: gone.name}
-        known = remember(found)
+    recorded = remember(Inventory((before.ports[0], first, second)))
+    for alone, removed in ((second, first), (first, second)):
+        result = recall(Inventory((before.ports[0], replace(alone, name="h2/1"))), recorded)
+        assert names(result, there=True) == {0x101: "h1/1", alone.guid: alone.name}
+        assert names(result, there=False) == {removed.guid: removed.name}
+        recorded = remember(result)
     more = Inventory((before.ports[0], first, second))
     assert recall(more, remember(replace(more, ports=(before.ports[0], replace(first, name="h2/1"))))) == more
 
@@ -105,7 +105,7 @@ def test_a_host_that_is_down_keeps_its_memberships_and_blocks_no_change(tmp_path
     apply(driver, intent(tmp_path, TENANTS.format(3)))
     driver.ports = without(driver.ports, "h2")
     change = apply(driver, intent(tmp_path, TENANTS.format(4)))
-    members = {one.name: [*one.members] for one in driver.allocation.partitions.values()}
+    members = {partition.name: [*partition.members] for partition in driver.allocation.partitions.values()}
     assert members == {"a": [0x101, 0x102, 0x201, 0x202], "b": [0x401, 0x402]}
     assert change.compiled.notes == (
         "tenant a: h2/1, h2/2 are not in the fabric now; they get their P_Keys when they come up",
@@ -124,7 +124,7 @@ def test_an_adapter_that_is_down_keeps_its_membership(tmp_path):
 def test_a_replaced_adapter_gets_the_membership_of_the_old_one(tmp_path):
     driver = Forgetful(fabric(8))
     apply(driver, intent(tmp_path, TENANTS.format(3)))
-    there = driver.ports.ports
-    driver.ports = Inventory(tuple(replace(port, guid=0x999) if port.host == "h2" else port for port in there))
+    present = driver.ports.ports
+    driver.ports = Inventory(tuple(replace(port, guid=0x999) if port.host == "h2" else port for port in present))
     apply(driver, intent(tmp_path, TENANTS.format(3)))
     assert [*driver.allocation.partitions[1].members] == [0x101, 0x999]

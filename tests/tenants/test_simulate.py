@@ -68,7 +68,7 @@ def test_an_intent_without_contention_is_refused(intent, why):
 
 
 def test_a_server_with_several_adapters_has_its_ports():
-    found = planned_inventory(weft.load("superpod:su=1"))
-    of_one = [port for port in found.ports if port.host == "dgx1"]
+    result = planned_inventory(weft.load("superpod:su=1"))
+    of_one = [port for port in result.ports if port.host == "dgx1"]
     assert len(of_one) > 1
-    assert len({port.guid for port in found.ports}) == len(found.ports)
+    assert len({port.guid for port in result.ports}) == len(result.ports)

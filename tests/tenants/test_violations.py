@@ -37,7 +37,7 @@ def net(enforce, tmp_path):
 def told(net) -> list[str]:
     """Return the texts of the waiting traps."""
     fabric, allocation = net.fabric, cut(net.fabric, red=RED, blue=BLUE)
-    traps = [Notice.unpack(Smp.unpack(one.mad).data) for one in net.devices.traps.pending.values()]
+    traps = [Notice.unpack(Smp.unpack(item.mad).data) for item in net.devices.traps.pending.values()]
     notices = [GmpNotice.unpack(trap.raw.ljust(GmpNotice.size, b"\0")) for trap in traps]
     return [str(attribute(notice, fabric, allocation)) for notice in notices]
 
@@ -81,8 +81,8 @@ def test_ports_count_dropped_packets(net, enforce):
     send(net, "h5", "h7", 0x8700)
     bad_q_key(net.devices, net.fabric["h5/1"].slot, packet(net.fabric, "h2", "h5", 0x8101))
     carrier = LocalCarrier(net.subnet, net.fabric["h1/1"].slot, sleep=net.clock.sleep)
-    found = count_violations(carrier, read_fabric(carrier), cut(net.fabric, red=RED, blue=BLUE))
-    counts = {one.port: (one.partitions, one.p_keys, one.q_keys, one.from_port, one.to_port) for one in found}
+    result = count_violations(carrier, read_fabric(carrier), cut(net.fabric, red=RED, blue=BLUE))
+    counts = {item.port: (item.partitions, item.p_keys, item.q_keys, item.from_port, item.to_port) for item in result}
     if enforce == "both":
         assert counts == {"h3/1": (("blue",), 0, 0, 0, 3), "h5/1": (("red",), 0, 1, 1, 0)}
     else:
@@ -107,10 +107,10 @@ def test_a_watch_receives_traps_from_the_subnet_manager(tmp_path):
         with Watch(carrier) as watch:
             for sender, key in (("h2", 0x8102), ("h5", 0x8101)):
                 lab.send_packet(sender, packet(lab.fabric, sender, "h3", key))
-            seen, notices = read_fabric(carrier), watch.notices(PATIENCE_S)
+            observed, notices = read_fabric(carrier), watch.notices(PATIENCE_S)
             heard: set[str] = set()
             while len(heard) < 2:  # one may be told twice, if the first telling was not heard in time
-                heard.add(str(attribute(next(notices), seen, allocation)))
+                heard.add(str(attribute(next(notices), observed, allocation)))
             assert heard == {
                 "h2/1 (red) to h3/1 (blue) with P_Key 0x8102: dropped at leaf1/2",
                 "h5/1 (red) to h3/1 (blue) with P_Key 0x8101: dropped at leaf2/1",

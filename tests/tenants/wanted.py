@@ -87,10 +87,10 @@ def refusal(tmp_path: Path, text: str, inventory: Inventory, **there: object) ->
     from weft.errors import ConfigError
     from weft.tenants.compile import compile_intent
 
-    wanted = document(tmp_path, text)
+    expected = document(tmp_path, text)
     try:
-        with lines_of(wanted):
-            compile_intent(intent_of(wanted), inventory, **there)  # type: ignore[arg-type]
+        with lines_of(expected):
+            compile_intent(intent_of(expected), inventory, **there)  # type: ignore[arg-type]
     except ConfigError as error:
         return str(error).removeprefix(f"{tmp_path}/")
     raise AssertionError("nothing is refused")

@@ -37,12 +37,12 @@ def layout(**given):
 @pytest.mark.parametrize("given", [{"tp": 4, "pp": 2}, {"tp": 8, "pp": 4}, {"tp": 2, "cp": 2, "pp": 2}, {"ep": 16}])
 @pytest.mark.parametrize("kind", ["tp", "cp", "dp", "dp-cp", "ep", "edp"])
 def test_a_fabric_without_flaws_is_the_ideal_network(fabric, given, kind):
-    made = layout(**given)
-    over, ideal = OverFabric(place(fabric), made, OPTIONS), Ideal(from_server("dgx-h100", nodes=8), made)
+    result = layout(**given)
+    over, ideal = OverFabric(place(fabric), result, OPTIONS), Ideal(from_server("dgx-h100", nodes=8), result)
     for collective in (Collective.ALL_GATHER, Collective.REDUCE_SCATTER, Collective.ALL_TO_ALL):
         seconds = over.time_s(kind, collective, 256 << 20)
         assert seconds == pytest.approx(ideal.time_s(kind, collective, 256 << 20), rel=0.02)
-        assert (seconds == 0) == (made.ranks(kind).shape[1] == 1)
+        assert (seconds == 0) == (result.ranks(kind).shape[1] == 1)
     assert over.send_s(1 << 20) == pytest.approx(ideal.send_s(1 << 20), rel=0.05)
 
 
@@ -56,19 +56,19 @@ def test_a_group_has_as_many_adapters_as_members_in_a_server(fabric):
 
 
 def test_one_slow_cable_slows_the_whole_kind_of_group(fabric):
-    made = layout(tp=8)
+    result = layout(tp=8)
     sick = slow(fabric, "dgx3/mlx5_0/1", "4xHDR")
-    whole, held = (OverFabric(place(one), made, OPTIONS) for one in (fabric, sick))
+    whole, held = (OverFabric(place(item), result, OPTIONS) for item in (fabric, sick))
     ratio = held.time_s("dp", Collective.ALL_GATHER, 1 << 30) / whole.time_s("dp", Collective.ALL_GATHER, 1 << 30)
     assert 1.7 < ratio < 2.1
     assert held.time_s("tp", Collective.ALL_GATHER, 1 << 30) == whole.time_s("tp", Collective.ALL_GATHER, 1 << 30)
 
 
 def test_flows_and_closed_forms_agree(fabric):
-    made = layout(tp=4, pp=2)
-    flow, analytic = (OverFabric(place(fabric), made, OPTIONS, engine) for engine in (None, AnalyticEngine()))
+    result = layout(tp=4, pp=2)
+    flow, analytic = (OverFabric(place(fabric), result, OPTIONS, engine) for engine in (None, AnalyticEngine()))
     for kind in ("dp", "tp"):
-        times = [one.time_s(kind, Collective.REDUCE_SCATTER, 1 << 28) for one in (flow, analytic)]
+        times = [item.time_s(kind, Collective.REDUCE_SCATTER, 1 << 28) for item in (flow, analytic)]
         assert times[0] == pytest.approx(times[1], rel=0.01)
 
 
@@ -119,9 +119,9 @@ def test_where_nothing_tells_connections_apart_one_stands_for_all(fabric, monkey
 
 
 def test_what_is_remembered_of_one_network_is_not_said_of_another():
-    cluster, made = from_server("dgx-h100", nodes=8), layout()
+    cluster, result = from_server("dgx-h100", nodes=8), layout()
     times_s = [
-        Ideal(cluster, made, ideal_networks(cluster, network=name)).time_s("dp", Collective.ALL_GATHER, 1 << 20)
+        Ideal(cluster, result, ideal_networks(cluster, network=name)).time_s("dp", Collective.ALL_GATHER, 1 << 20)
         for name in ("infiniband", "tcp", "infiniband")
     ]
     assert times_s[0] == times_s[2] < times_s[1] / 2

@@ -61,18 +61,18 @@ def test_a_cable_between_switches_that_is_gone_hurts_less_than_one_that_is_slow(
     """The subnet manager leads around the first, and sees nothing wrong with the second."""
     tables, last = ROUTING.tables, ROUTING.fabric.find_port("dgx5/mlx5_0/1")  # leaf1 has dgx1 to dgx4
     port = f"leaf1/{tables.lft[0, tables.lid[last.slot]]}"
-    gone, slow = hurt(f"cut:{port}"), hurt(f"slow:{port}=4xHDR")
-    assert gone.changed_entries > 0
+    removed, slow = hurt(f"cut:{port}"), hurt(f"slow:{port}=4xHDR")
+    assert removed.changed_entries > 0
     assert slow.changed_entries == 0
-    assert gone.slowdown < slow.slowdown
+    assert removed.slowdown < slow.slowdown
 
 
 def test_a_dead_spine_is_led_around_and_its_routes_are_shared():
-    seen = []
+    observed = []
     dead = disturb(
-        ROUTING, parse_fault("dead:spine1"), lambda fabric: seen.append(fabric) or step_on(fabric), before=BEFORE
+        ROUTING, parse_fault("dead:spine1"), lambda fabric: observed.append(fabric) or step_on(fabric), before=BEFORE
     )
-    assert check(seen[0], hosts_only=True).ok
+    assert check(observed[0], hosts_only=True).ok
     assert 0 < dead.changed_entries < ROUTING.tables.lft.size / 2
     assert dead.cut_off == ()
     assert dead.survives

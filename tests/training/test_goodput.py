@@ -31,10 +31,10 @@ def simulate(one: Goodput, turns: int, seed: int) -> tuple[float, float]:
 @pytest.mark.parametrize("nodes", [128, 2048, 16384])
 @pytest.mark.parametrize("interval_s", [0.0, HOUR_S])
 def test_a_simulation_agrees_within_its_error(nodes, interval_s):
-    one = goodput(nodes=nodes, interval_s=interval_s)
-    mean, error = simulate(one, turns=4000, seed=1)
+    item = goodput(nodes=nodes, interval_s=interval_s)
+    mean, error = simulate(item, turns=4000, seed=1)
     assert error < 0.02
-    assert one.ettr == pytest.approx(mean, abs=3 * error)
+    assert item.ettr == pytest.approx(mean, abs=3 * error)
 
 
 @pytest.mark.parametrize("nodes", [128, 2048, 16384])

@@ -57,10 +57,10 @@ def test_layers_of_models_take_what_they_took(measured: Any, h200: Gpu) -> None:
                 "weight": h200.matmul_s(n, k, m, "bf16", result_bytes=8),
                 "fp8": h200.matmul_s(m, n, k, "fp8"),
             }
-            for (what, s), us in zip(predicted_s.items(), took_us, strict=True):
-                errors.setdefault(what, []).append(1e6 * s / us - 1)
-    for one in errors.values():
-        check(one, median=0.045, tenth=0.11, mean=0.05)
+            for (kind, s), us in zip(predicted_s.items(), took_us, strict=True):
+                errors.setdefault(kind, []).append(1e6 * s / us - 1)
+    for error in errors.values():
+        check(error, median=0.045, tenth=0.11, mean=0.05)
 
 
 def test_experts_and_heads_in_one_kernel_take_what_they_took(measured: Any, h200: Gpu) -> None:
@@ -88,7 +88,7 @@ def test_attention_takes_what_it_took(measured: Any, h200: Gpu) -> None:
 
 def test_passes_over_memory_take_what_they_took(measured: Any, h200: Gpu) -> None:
     """Kernels differ by how well they are written; Adam and the norm of today's models are near."""
-    for what, share in {
+    for kind, share in {
         "add": 0.25,
         "copy": 0.25,
         "layer_norm": 0.3,
@@ -96,8 +96,8 @@ def test_passes_over_memory_take_what_they_took(measured: Any, h200: Gpu) -> Non
         "rms_norm": 0.1,
         "adam": 0.1,
     }.items():
-        moved_bytes, took_us = measured["passes"][what][-1]
-        assert 1e6 * h200.pass_s(moved_bytes) == pytest.approx(took_us, rel=share), what
+        moved_bytes, took_us = measured["passes"][kind][-1]
+        assert 1e6 * h200.pass_s(moved_bytes) == pytest.approx(took_us, rel=share), kind
     parameters = measured["passes"]["adam"][-1][0] / 28  # PyTorch's step writes no bf16 copy
     assert h200.adam_s(parameters) == pytest.approx(h200.adam_s(parameters, moved_bytes=28) * 30 / 28)
 

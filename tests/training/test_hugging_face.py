@@ -116,9 +116,9 @@ def written(tmp_path):
     ],
 )
 def test_a_configuration_gives_the_shape_of_its_preset(written, config, preset):
-    read, known = find(written(config)), find(preset)
+    read, recorded = find(written(config)), find(preset)
     assert read.name == "my-model"
-    assert read == replace(known, name="my-model", seq=read.seq, source=read.source)
+    assert read == replace(recorded, name="my-model", seq=read.seq, source=read.source)
 
 
 @pytest.mark.parametrize(

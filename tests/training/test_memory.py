@@ -61,7 +61,7 @@ def test_fp8_keeps_the_inputs_of_matrices_in_one_byte():
 def test_a_mixture_keeps_each_token_once_for_each_expert_that_it_goes_to():
     """Mixtral: as a dense layer, but the inner width twice, inputs and results of experts, and the router's choice."""
     model, layout = find("mixtral-8x7b"), replace(UNFUSED, fused_attention=True)
-    dense, mixture = (layer_activations(layout, model, experts=which) for which in (False, True))
+    dense, mixture = (layer_activations(layout, model, experts=choice) for choice in (False, True))
     inner, ends, router = 6 * model.ffn, 2 * (2 + 2) * model.hidden, 4 * 8
     assert mixture - dense == S * (inner + ends + router)
     assert layer_activations(replace(layout, ep=8), model, experts=True) == mixture
@@ -69,8 +69,8 @@ def test_a_mixture_keeps_each_token_once_for_each_expert_that_it_goes_to():
 
 def test_a_layer_without_biases_keeps_no_masks_and_only_its_own_keys():
     """Llama 3 8B, bytes of a token: norms and inputs, queries, 8 keys and values, result, three inner widths, sums."""
-    kept = layer_activations(replace(UNFUSED, fused_attention=True), find("llama3-8b"), experts=False)
-    assert kept == S * (8 * 4096 + 2 * (32 + 8 + 8 + 32) * 128 + 6 * 14_336 + 4 * 32)
+    remaining = layer_activations(replace(UNFUSED, fused_attention=True), find("llama3-8b"), experts=False)
+    assert remaining == S * (8 * 4096 + 2 * (32 + 8 + 8 + 32) * 128 + 6 * 14_336 + 4 * 32)
 
 
 def test_latent_attention_keeps_latents_and_all_its_heads():
@@ -144,9 +144,9 @@ def test_optimizer_states_equal_those_of_the_manual(precision, in_fp32, zero, by
 
 def test_a_copy_of_gradients_for_the_optimizer_takes_the_place_of_activations():
     """Nemotron-4 340B with 16-bit gradients: the copy of 10.7 GB is made when 25.7 GB of activations are gone."""
-    given = {"gpus": 128, "tp": 8, "pp": 8, "vp": 12, "global_batch": 256, "seq": 4096}
+    arguments = {"gpus": 128, "tp": 8, "pp": 8, "vp": 12, "global_batch": 256, "seq": 4096}
     model = find("nemotron4-340b")
-    single, half = (footprint(Layout(**given, grad_reduce_in_fp32=fp32), model) for fp32 in (True, False))
+    single, half = (footprint(Layout(**arguments, grad_reduce_in_fp32=fp32), model) for fp32 in (True, False))
     assert half.optimizer_bytes == single.optimizer_bytes
     assert half.gradients_bytes == single.gradients_bytes / 2
 

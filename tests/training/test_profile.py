@@ -20,11 +20,11 @@ def test_spans_fill_the_step_and_a_stage_does_one_thing_at_a_time(given):
     step = run_job(
         find("llama3-8b"), Layout(**{"gpus": 16, "tp": 2, "pp": 2, "global_batch": 32, "seq": 4096} | given), SITE
     ).step
-    made = list(spans(step))
-    assert max(span.end_s for span in made) == pytest.approx(step.step_s)
-    assert min(span.start_s for span in made) == pytest.approx(0.0)
+    result = list(spans(step))
+    assert max(span.end_s for span in result) == pytest.approx(step.step_s)
+    assert min(span.start_s for span in result) == pytest.approx(0.0)
     for stage in range(step.layout.pp):
-        own = [span for span in made if span.track == f"stage {stage}"]
+        own = [span for span in result if span.track == f"stage {stage}"]
         passes = [span for span in own if span.kind in ("forward", "backward")]
         assert len(passes) == 2 * step.layout.vp * step.layout.micro_batches
         for lane in ("compute", "communication"):

@@ -17,14 +17,14 @@ BATCH = {"global_batch": 32, "seq": 4096}
     ("model", "given"), [("llama3-8b", {"zero": 1, "tp": 2}), ("mixtral-8x7b", {"micro_batch": 1, "tp": 1})]
 )
 def test_the_best_is_no_worse_than_any_that_fits(model, given):
-    one, given = find(model), BATCH | given
-    found = search(one, SITE, given)
-    times = [run_step(one, layout, SITE.gpu, SITE.over(layout)).step_s for layout, _ in layouts(one, SITE, given)]
-    assert len(times) == len(found) > 10
-    assert found[0].step.step_s == min(times)
-    assert [one.step.step_s for one in found] == sorted(times)
-    for kept, value in given.items():
-        assert {getattr(one.layout, kept) for one in found} == {value}
+    item, given = find(model), BATCH | given
+    result = search(item, SITE, given)
+    times = [run_step(item, layout, SITE.gpu, SITE.over(layout)).step_s for layout, _ in layouts(item, SITE, given)]
+    assert len(times) == len(result) > 10
+    assert result[0].step.step_s == min(times)
+    assert [item.step.step_s for item in result] == sorted(times)
+    for remaining, value in given.items():
+        assert {getattr(item.layout, remaining) for item in result} == {value}
 
 
 def test_zero_2_is_tried_where_there_is_no_pipeline():
@@ -33,18 +33,18 @@ def test_zero_2_is_tried_where_there_is_no_pipeline():
 
 
 def test_all_of_them_fit_and_run():
-    one = find("llama3-8b")
-    for layout, held in layouts(one, SITE, BATCH | {"micro_batch": 1, "cp": 1}):
+    item = find("llama3-8b")
+    for layout, held in layouts(item, SITE, BATCH | {"micro_batch": 1, "cp": 1}):
         assert held.fits(80)
         assert layout.gpus == 16
-    run_job(one, layout, SITE)
+    run_job(item, layout, SITE)
 
 
 def test_of_recomputing_only_the_least_that_fits_is_tried():
-    one = find("llama3-8b")
-    given = BATCH | {"tp": 1, "pp": 1, "cp": 1, "zero": 1}
-    tried = {layout.micro_batch: layout.recompute for layout, _ in layouts(one, SITE, given)}
-    forced = {layout.micro_batch for layout, _ in layouts(one, SITE, given | {"recompute": "none"})}
+    item = find("llama3-8b")
+    arguments = BATCH | {"tp": 1, "pp": 1, "cp": 1, "zero": 1}
+    tried = {layout.micro_batch: layout.recompute for layout, _ in layouts(item, SITE, arguments)}
+    forced = {layout.micro_batch for layout, _ in layouts(item, SITE, arguments | {"recompute": "none"})}
     assert forced == {size for size, recompute in tried.items() if recompute == "none"}
     assert "full" in tried.values()
 
@@ -60,6 +60,6 @@ def test_what_cannot_be_is_named():
 
 def test_layouts_whose_groups_lie_unevenly_on_servers_are_found():
     """Of 24 GPUs, two stages have 12 each: a server and a half."""
-    given = BATCH | {"global_batch": 48, "tp": 1, "cp": 1, "vp": 1, "micro_batch": 1}
-    stages = {one.layout.pp for one in search(find("llama3-8b"), find_site("ndr", gpus=24), given)}
+    arguments = BATCH | {"global_batch": 48, "tp": 1, "cp": 1, "vp": 1, "micro_batch": 1}
+    stages = {item.layout.pp for item in search(find("llama3-8b"), find_site("ndr", gpus=24), arguments)}
     assert stages >= {1, 2}

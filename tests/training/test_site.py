@@ -33,8 +33,13 @@ def test_a_fabric_by_name_joins_so_many_servers(server, fabric, spec, template):
 def test_network_rules_are_those_of_the_fabric_unless_given():
     tcp = find_site("eth-100-tcp", gpus=16).options
     assert (tcp.network, tcp.paths, tcp.memory) == (Network.TCP, Paths.ECMP, Memory.HOST)
-    told = find_site("ndr", gpus=16, paths="table", seed=3).options
-    assert (told.network, told.paths, told.memory, told.seed) == (Network.INFINIBAND, Paths.TABLE, Memory.GPUDIRECT, 3)
+    messages = find_site("ndr", gpus=16, paths="table", seed=3).options
+    assert (messages.network, messages.paths, messages.memory, messages.seed) == (
+        Network.INFINIBAND,
+        Paths.TABLE,
+        Memory.GPUDIRECT,
+        3,
+    )
 
 
 @pytest.mark.parametrize("name", ["ndr", "xdr", "roce-100", "opa-400"])
@@ -86,15 +91,15 @@ def test_a_job_may_have_part_of_one_server(server, gpus):
     """It takes as long as on a server that has no more of them."""
     site = find_site(gpus=gpus, server=server)
     assert (site.gpus, site.servers, site.names) == (gpus, 1, ())
-    one = replace(find("gpt-1.7b"), layers=4)
-    layout = Layout(gpus=gpus, tp=gpus, global_batch=8, seq=one.seq)
-    run = run_job(one, layout, site)
+    item = replace(find("gpt-1.7b"), layers=4)
+    layout = Layout(gpus=gpus, tp=gpus, global_batch=8, seq=item.seq)
+    run = run_job(item, layout, site)
     assert (run.step.parts["tp"] > 0, run.step.parts["dp"]) == (gpus > 1, 0)
 
 
 def test_half_of_a_server_is_as_fast_as_a_server_of_half_the_size():
-    one = replace(find("gpt-1.7b"), layers=4)
-    layout = Layout(gpus=4, tp=4, global_batch=8, seq=one.seq)
-    part, half = (run_job(one, layout, find_site(gpus=4, server=name)) for name in ("dgx-h100", "hgx-h100-4"))
+    item = replace(find("gpt-1.7b"), layers=4)
+    layout = Layout(gpus=4, tp=4, global_batch=8, seq=item.seq)
+    part, half = (run_job(item, layout, find_site(gpus=4, server=name)) for name in ("dgx-h100", "hgx-h100-4"))
     assert part.step.parts["products"] == half.step.parts["products"]
     assert part.step.parts["tp"] == pytest.approx(half.step.parts["tp"], rel=0.5)

@@ -40,11 +40,11 @@ LAYOUTS = [
 
 @pytest.mark.parametrize("given", LAYOUTS, ids=str)
 def test_parts_add_up_to_the_step(given):
-    made = step(**given)
-    assert sum(made.parts.values()) == pytest.approx(made.step_s)
-    assert all(seconds >= -1e-9 for seconds in made.parts.values())
-    assert 0.05 < made.mfu < 0.75
-    assert made.tokens_per_s == pytest.approx(128 * 4096 / made.step_s)
+    result = step(**given)
+    assert sum(result.parts.values()) == pytest.approx(result.step_s)
+    assert all(seconds >= -1e-9 for seconds in result.parts.values())
+    assert 0.05 < result.mfu < 0.75
+    assert result.tokens_per_s == pytest.approx(128 * 4096 / result.step_s)
 
 
 def test_twice_the_batch_takes_twice_as_long_but_for_the_ends():
@@ -61,8 +61,8 @@ def test_computing_forward_again_costs_a_forward():
 
 def test_what_is_not_hidden_shows():
     hidden = step(zero=1, global_batch=64)
-    shown = step(zero=1, global_batch=64, overlap_grad_reduce=False, overlap_param_gather=False)
-    assert shown.parts["dp"] > 2 * hidden.parts["dp"]
+    output = step(zero=1, global_batch=64, overlap_grad_reduce=False, overlap_param_gather=False)
+    assert output.parts["dp"] > 2 * hidden.parts["dp"]
     assert step(tp=8, tp_comm_overlap=False).parts["tp"] > 2 * step(tp=8).parts["tp"]
 
 
@@ -70,17 +70,17 @@ def test_gradients_that_are_sharded_are_summed_for_every_micro_batch():
     """ZeRO 2: on a slow network each of the micro-batches pays what ZeRO 1 pays once."""
     layouts = [Layout(gpus=16, zero=zero, global_batch=128, seq=2048) for zero in (1, 2)]
     slow = replace(from_server("dgx-h100", nodes=2), nic_gbit_s=10)
-    one, two = (run_step(find("llama3-8b"), layout, H100, Ideal(slow, layout)) for layout in layouts)
-    assert two.parts["dp"] > 3 * one.parts["dp"]
+    item, two = (run_step(find("llama3-8b"), layout, H100, Ideal(slow, layout)) for layout in layouts)
+    assert two.parts["dp"] > 3 * item.parts["dp"]
     assert step(zero=2).step_s == pytest.approx(step(zero=1).step_s, rel=0.05)  # on a fast one it is hidden
 
 
 def test_what_experts_exchange_hides_behind_another_micro_batch():
-    given = {"model": "mixtral-8x7b", "tp": 2, "ep": 8}
-    shown, hidden = step(**given), step(**given, overlap_moe=True)
-    assert shown.parts["ep"] > 0.15 * shown.step_s
-    assert hidden.parts["ep"] < 0.1 * shown.parts["ep"]
-    assert hidden.parts["products"] == shown.parts["products"]
+    arguments = {"model": "mixtral-8x7b", "tp": 2, "ep": 8}
+    output, hidden = step(**arguments), step(**arguments, overlap_moe=True)
+    assert output.parts["ep"] > 0.15 * output.step_s
+    assert hidden.parts["ep"] < 0.1 * output.parts["ep"]
+    assert hidden.parts["products"] == output.parts["products"]
 
 
 def test_a_pipeline_has_its_bubble_and_virtual_stages_cut_it():
@@ -93,21 +93,21 @@ def test_a_pipeline_has_its_bubble_and_virtual_stages_cut_it():
 @pytest.mark.parametrize("option", ["overlap_grad_reduce", "overlap_param_gather"])
 def test_each_overlap_hides_its_own_collective_at_every_stage_of_zero(zero, option):
     """Without it the step is longer, and all that it is longer by is exposed communication."""
-    hidden, shown = step(zero=zero), step(zero=zero, **{option: False})
-    assert shown.step_s > 1.01 * hidden.step_s
-    assert shown.step_s - hidden.step_s == pytest.approx(shown.parts["dp"] - hidden.parts["dp"])
+    hidden, output = step(zero=zero), step(zero=zero, **{option: False})
+    assert output.step_s > 1.01 * hidden.step_s
+    assert output.step_s - hidden.step_s == pytest.approx(output.parts["dp"] - hidden.parts["dp"])
 
 
 def test_zero_3_without_overlap_adds_its_collectives_to_each_pass():
     """Two gathers and one scatter of every layer, in each micro-batch."""
-    given = {"tp": 1, "zero": 3, "global_batch": 128, "overlap_grad_reduce": False, "overlap_param_gather": False}
-    layout = Layout(gpus=64, seq=4096, **given)
+    arguments = {"tp": 1, "zero": 3, "global_batch": 128, "overlap_grad_reduce": False, "overlap_param_gather": False}
+    layout = Layout(gpus=64, seq=4096, **arguments)
     over = Ideal(from_server("dgx-h100", nodes=8), layout)
-    made = run_step(find("llama3-8b"), layout, H100, over, slowest=1.0)
+    result = run_step(find("llama3-8b"), layout, H100, over, slowest=1.0)
     layer = float(shares(layout, find("llama3-8b")).parameters.sum()) / 32
     gather_s = over.time_s("dp-cp", Collective.ALL_GATHER, 2 * layer)
     scatter_s = over.time_s("dp-cp", Collective.REDUCE_SCATTER, 4 * layer)
-    assert made.parts["dp"] == pytest.approx(layout.micro_batches * 32 * (2 * gather_s + scatter_s))
+    assert result.parts["dp"] == pytest.approx(layout.micro_batches * 32 * (2 * gather_s + scatter_s))
 
 
 @pytest.mark.parametrize("overlap", [True, False])
@@ -115,12 +115,12 @@ def test_gradients_are_cut_into_buckets_only_to_overlap_them(overlap):
     """As Megatron does: without overlap one collective has all of them."""
     layout = Layout(gpus=64, tp=2, global_batch=128, seq=4096, overlap_grad_reduce=overlap)
     over = Ideal(from_server("dgx-h100", nodes=8), layout)
-    made = run_step(find("llama3-8b"), layout, H100, over)
+    result = run_step(find("llama3-8b"), layout, H100, over)
     parameters = float(shares(layout, find("llama3-8b")).parameters.sum())
     buckets = math.ceil(parameters / BUCKET_PARAMETERS) if overlap else 1
     bucket_s = over.time_s("dp-cp", Collective.REDUCE_SCATTER, 4 * parameters / buckets)
-    begin_s, end_s = made.summed_s[0, 0]
-    assert end_s - max(begin_s, made.schedule.end_s.max()) == pytest.approx(bucket_s)
+    begin_s, end_s = result.summed_s[0, 0]
+    assert end_s - max(begin_s, result.schedule.end_s.max()) == pytest.approx(bucket_s)
 
 
 def test_the_bubble_is_never_below_zero():
@@ -131,9 +131,9 @@ def test_the_bubble_is_never_below_zero():
 
 def test_without_a_pipeline_there_is_no_bubble():
     """What ZeRO 3 gathers and nothing hides is for the copies' sake."""
-    made = step(tp=1, zero=3, global_batch=64)
-    assert made.parts["bubble"] == pytest.approx(0.0, abs=1e-9)
-    assert made.parts["dp"] > 0.0
+    result = step(tp=1, zero=3, global_batch=64)
+    assert result.parts["bubble"] == pytest.approx(0.0, abs=1e-9)
+    assert result.parts["dp"] > 0.0
 
 
 def test_all_wait_for_the_slowest_gpu():

@@ -50,8 +50,8 @@ def test_a_network_that_is_less_known_makes_a_wider_band() -> None:
 def test_a_stretched_network_takes_as_many_times_as_long() -> None:
     over = made("ndr", pp=2).over
     other = over.stretched(lambda _: 3.0)
-    asked = ("dp-cp", Collective.ALL_GATHER, 1 << 20)
-    assert other.time_s(*asked) == pytest.approx(3 * over.time_s(*asked))
+    requests = ("dp-cp", Collective.ALL_GATHER, 1 << 20)
+    assert other.time_s(*requests) == pytest.approx(3 * over.time_s(*requests))
     assert other.send_s(1 << 20) == pytest.approx(3 * over.send_s(1 << 20))
 
 

@@ -16,10 +16,12 @@ def test_tracks_are_processes_and_lanes_are_threads(tmp_path):
     spans = [span("rank 1", "stream 7", 1e-3, 3e-3), span("rank 0", "stream 7", 0, 1e-3), span("rank 1", "nccl", 0, 1)]
     write_chrome(spans, tmp_path / "out.json")
     events = json.loads((tmp_path / "out.json").read_text())["traceEvents"]
-    names = {one["pid"]: one["args"]["name"] for one in events if one["name"] == "process_name"}
-    lanes = {(one["pid"], one["tid"]): one["args"]["name"] for one in events if one["name"] == "thread_name"}
+    names = {event["pid"]: event["args"]["name"] for event in events if event["name"] == "process_name"}
+    lanes = {(event["pid"], event["tid"]): event["args"]["name"] for event in events if event["name"] == "thread_name"}
     drawn = [
-        (names[one["pid"]], lanes[one["pid"], one["tid"]], one["ts"], one["dur"]) for one in events if one["ph"] == "X"
+        (names[event["pid"]], lanes[event["pid"], event["tid"]], event["ts"], event["dur"])
+        for event in events
+        if event["ph"] == "X"
     ]
     assert names == {0: "rank 1", 1: "rank 0"}
     assert sorted(drawn) == [
@@ -33,7 +35,9 @@ def test_what_overlaps_in_a_lane_has_threads_of_its_own(tmp_path):
     """A thread of the format does one thing at a time, or viewers nest what does not belong together."""
     write_chrome([span("rank 0", "send", start, start + 2) for start in range(4)], tmp_path / "out.json")
     events = json.loads((tmp_path / "out.json").read_text())["traceEvents"]
-    assert {one["args"]["name"] for one in events if one["name"] == "thread_name"} == {"send", "send (2)"}
-    for tid in {one["tid"] for one in events if one["ph"] == "X"}:
-        own = sorted((one["ts"], one["ts"] + one["dur"]) for one in events if one["ph"] == "X" and one["tid"] == tid)
+    assert {event["args"]["name"] for event in events if event["name"] == "thread_name"} == {"send", "send (2)"}
+    for tid in {event["tid"] for event in events if event["ph"] == "X"}:
+        own = sorted(
+            (event["ts"], event["ts"] + event["dur"]) for event in events if event["ph"] == "X" and event["tid"] == tid
+        )
         assert all(before[1] <= after[0] for before, after in itertools.pairwise(own))

@@ -104,15 +104,15 @@ def test_checkpoints_do_not_overtake_each_other(run):
 
 
 def test_json_has_faults_and_goodput(capsys):
-    said = json_of(
+    output = json_of(
         capsys, "--fault", "dead:spine1", "--fault", "flap:dgx1/mlx5_0/1@60s", "--goodput", "llama3", "--tokens", "1T"
     )
-    spine, flap = said["faults"]
+    spine, flap = output["faults"]
     assert spine["survives"]
-    assert spine["before_step_s"] == pytest.approx(said["step_s"])
+    assert spine["before_step_s"] == pytest.approx(output["step_s"])
     assert (flap["survives"], flap["stands_s"], flap["cut_off"]) == (False, None, ["dgx1/mlx5_0"])
-    assert said["goodput"]["nodes"] == 8
-    assert said["goodput"]["days"] == pytest.approx(said["days"] / said["goodput"]["ettr"])
+    assert output["goodput"]["nodes"] == 8
+    assert output["goodput"]["days"] == pytest.approx(output["days"] / output["goodput"]["ettr"])
     assert "faults" not in json_of(capsys)
 
 

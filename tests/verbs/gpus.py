@@ -41,10 +41,10 @@ def attributes(node: Node, dest_qp_num: int) -> QPAttr:
 def request(mr: MR, opcode: int, far: tuple[int, int] | None = None, length: int = 0, offset: int = 0) -> SendWR:
     """Of the whole region, or some bytes of it, from or to the same place of the other: (address, rkey)."""
     sg = [SGE(mr.buf + offset, length or mr.length, mr.lkey)]
-    made = SendWR(num_sge=1, sg=sg, opcode=opcode, send_flags=IBV_SEND_SIGNALED)
+    result = SendWR(num_sge=1, sg=sg, opcode=opcode, send_flags=IBV_SEND_SIGNALED)
     if far is not None:
-        made.set_wr_rdma(far[1], far[0] + offset)
-    return made
+        result.set_wr_rdma(far[1], far[0] + offset)
+    return result
 
 
 class Peer:

@@ -45,7 +45,7 @@ class Corruption(PacketFaults):
         self.corrupt, self.refused = corrupt, 0
 
     def __call__(self, packet: Segment) -> list[Segment]:
-        return [arrived for one in super().__call__(packet) for arrived in self.cross(one)]
+        return [arrived for item in super().__call__(packet) for arrived in self.cross(item)]
 
     def cross(self, packet: Segment) -> list[Segment]:
         ((headers, payload),) = encode(packet, 4096)

@@ -18,9 +18,9 @@ def path(a: Host, b: Host, to_b: object = "b", to_a: object = "a", **settings: i
     """An EE context at each end, ready to send."""
     ends = a.adapter.add_ee_context(DOMAIN), b.adapter.add_ee_context(DOMAIN)
     for mine, other, far in ((ends[0], ends[1], to_b), (ends[1], ends[0], to_a)):
-        wanted = {"mtu_bytes": 1024, "max_dest_rd_atomic": 1, "max_rd_atomic": 1, "timeout": 10, "retry_cnt": 7}
-        wanted |= {"rnr_retry": 7} | settings
-        mine.settings = Settings(destination=far, source=far, dest_qp=other.number, **wanted)
+        expected = {"mtu_bytes": 1024, "max_dest_rd_atomic": 1, "max_rd_atomic": 1, "timeout": 10, "retry_cnt": 7}
+        expected |= {"rnr_retry": 7} | settings
+        mine.settings = Settings(destination=far, source=far, dest_qp=other.number, **expected)
         for state in (S.IBV_QPS_INIT, S.IBV_QPS_RTR, S.IBV_QPS_RTS):
             mine.enter(state)
     return ends

@@ -84,10 +84,10 @@ def _live(pipe: Connection) -> None:
     life = _Life()
     while True:
         try:
-            what, *arguments = pipe.recv()
+            kind, *arguments = pipe.recv()
         except EOFError:
             return
-        pipe.send(getattr(life, what)(*arguments))
+        pipe.send(getattr(life, kind)(*arguments))
 
 
 class _Life:

@@ -25,7 +25,7 @@ def request(b: QueuePair, op: Op, psn: int, payload: bytes = b"", **fields) -> S
 
 def answers(wire: Wire) -> list[tuple[Op, int, int]]:
     """Operation, PSN, syndrome."""
-    return [(one.op, one.psn, one.syndrome) for one in wire.ends["b"].sent if one.op not in REQUESTS]
+    return [(item.op, item.psn, item.syndrome) for item in wire.ends["b"].sent if item.op not in REQUESTS]
 
 
 def naks(wire: Wire) -> list[tuple[int, int]]:
@@ -48,9 +48,9 @@ def lose(*psns: int, op: Op = Op.SEND) -> Callable[[Segment], list[Segment]]:
 
 def events(qp: QueuePair) -> list[ibv_event_type]:
     """All that come from now on."""
-    seen: list[ibv_event_type] = []
-    qp.on_event = seen.append
-    return seen
+    observed: list[ibv_event_type] = []
+    qp.on_event = observed.append
+    return observed
 
 
 def completions(wire: Wire) -> list[CompletionRecord]:

@@ -70,10 +70,10 @@ def resolved(cmid: CMID, channel: CMEventChannel, **words) -> AddrInfo:
 
 def test_an_identifier_tells_when_it_has_found_an_address(channel):
     cmid = CMID(channel)
-    there = resolved(cmid, channel, node=HOST, service="7471", port_space=RDMA_PS_TCP)
-    assert (there.src, there.dst, there.dst_port, there.port_space) == (None, GID, 7471, RDMA_PS_TCP)
-    here = resolved(cmid, channel, node=HOST, service=b"7471", flags=RAI_PASSIVE)
-    assert (here.src, here.src_port, here.dst, bool(here.flags & RAI_PASSIVE)) == (GID, 7471, None, True)
+    present = resolved(cmid, channel, node=HOST, service="7471", port_space=RDMA_PS_TCP)
+    assert (present.src, present.dst, present.dst_port, present.port_space) == (None, GID, 7471, RDMA_PS_TCP)
+    local = resolved(cmid, channel, node=HOST, service=b"7471", flags=RAI_PASSIVE)
+    assert (local.src, local.src_port, local.dst, bool(local.flags & RAI_PASSIVE)) == (GID, 7471, None, True)
 
 
 def test_what_was_found_connects(channel):
@@ -93,8 +93,8 @@ def test_what_was_found_connects(channel):
     answering.create_qp(init)
     answering.accept()
     assert CMEvent(other).event_type == CMEvent(channel).event_type == RDMA_CM_EVENT_ESTABLISHED
-    for one in (asking, answering, listener):
-        one.close()
+    for item in (asking, answering, listener):
+        item.close()
 
 
 def test_an_address_that_is_not_found_is_an_event_too(channel):

@@ -48,8 +48,8 @@ linux_only = pytest.mark.skipif(sys.platform != "linux", reason="processes share
 
 @pytest.fixture
 def node() -> Iterator[Node]:
-    with Node() as made:
-        yield made
+    with Node() as result:
+        yield result
 
 
 def refused(code: int, call: Any, *arguments: Any) -> str:
@@ -104,8 +104,8 @@ class Here:
 @pytest.fixture(scope="module")
 def neighbour() -> Iterator[Peer]:
     """A process that lives through many tests."""
-    with Peer() as made:
-        yield made
+    with Peer() as result:
+        yield result
 
 
 @pytest.fixture(
@@ -341,15 +341,15 @@ def test_what_the_device_says_of_queue_pairs_is_what_there_are_numbers_for(node)
     assert limits.max_ee <= limits.max_qp
     assert limits.max_qp == len(Adapter(Loopback((1,)))._numbers)  # as of all carriers that do not say which
     before = len(node.ctx.adapter.queue_pairs)
-    taken = dict.fromkeys(numbers)
-    node.ctx.adapter.queue_pairs |= taken  # as if all were in use
+    used = dict.fromkeys(numbers)
+    node.ctx.adapter.queue_pairs |= used  # as if all were in use
     try:
         assert "65534 queue pairs already" in refused(errno.ENOMEM, node.qp, IBV_QPT_RC)
         del node.ctx.adapter.queue_pairs[numbers[100]]
         qp = node.qp(IBV_QPT_RC)  # the last one
         assert qp.qp_num == numbers[100]
     finally:
-        for number in taken:
+        for number in used:
             if node.ctx.adapter.queue_pairs.get(number) is None:
                 node.ctx.adapter.queue_pairs.pop(number, None)
     qp.close()

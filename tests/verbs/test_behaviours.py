@@ -135,7 +135,7 @@ def test_06_a_repeated_atomic_answers_what_it_answered():
     wire.run()
     arrive(wire, request(b, Op.FETCH_ADD, 0, va=wire.b.at, rkey=wire.b.region.key, swap=5))
     assert int.from_bytes(wire.b.get(0, 8), "little") == 17
-    assert [one.swap for one in wire.ends["b"].sent] == [7, 12, 7]
+    assert [item.swap for item in wire.ends["b"].sent] == [7, 12, 7]
 
 
 def test_07_no_more_reads_are_under_way_than_the_other_can_remember():
@@ -144,7 +144,7 @@ def test_07_no_more_reads_are_under_way_than_the_other_can_remember():
     for number in range(17):
         wire.a.send(a, number, 0, 8, READ, va=wire.b.at, rkey=wire.b.region.key)
     wire.run()
-    assert [one.psn for one in wire.ends["a"].sent] == list(range(16))
+    assert [item.psn for item in wire.ends["a"].sent] == list(range(16))
 
 
 def test_07_the_oldest_answer_is_forgotten_first():
@@ -196,7 +196,7 @@ def test_08_no_more_is_under_way_than_can_be_told_apart(monkeypatch):
     for number in range(3):
         wire.a.send(a, number, 0, 256 * 20, WRITE, va=wire.b.at, rkey=wire.b.region.key)
     wire.a.adapter.progress()
-    assert sum(one.count for one in wire.ends["a"].sent) == 16
+    assert sum(item.count for item in wire.ends["a"].sent) == 16
     wire.run()
     assert wire.a.done() == [(number, OK) for number in range(3)]
 
@@ -243,7 +243,7 @@ def test_09_a_read_that_is_never_answered_is_not_asked_for_for_ever():
         wire.a.send(a, number, 0, 10)
     wire.run(0.1)
     assert wire.a.done()[0] == (0, RETRIES_EXCEEDED)
-    assert sum(one.op == Op.READ for one in wire.ends["a"].sent) == 4
+    assert sum(item.op == Op.READ for item in wire.ends["a"].sent) == 4
 
 
 @pytest.mark.parametrize(
@@ -325,7 +325,7 @@ def test_12_the_msn_counts_messages_and_a_read_when_it_is_asked_for():
     wire.a.send(a, 0, 0, 5000, WRITE, va=wire.b.at, rkey=wire.b.region.key)
     wire.a.send(a, 1, 0, 5000, READ, va=wire.b.at, rkey=wire.b.region.key)
     wire.run()
-    assert [(one.msn, one.syndrome) for one in wire.ends["b"].sent] == [(1, 0x1F), (2, 0x1F)]
+    assert [(item.msn, item.syndrome) for item in wire.ends["b"].sent] == [(1, 0x1F), (2, 0x1F)]
 
 
 @pytest.mark.parametrize("opcode", [W.IBV_WR_SEND, WRITE, READ])

@@ -11,6 +11,6 @@ BEHAVIOURS = 53
 def test_each_behaviour_has_a_test_with_its_number():
     files = Path(__file__).parent.glob("test_behaviours*.py")
     numbers = {
-        int(found) for file in files for found in re.findall(r"^def test_(\d\d)_", file.read_text(), re.MULTILINE)
+        int(result) for file in files for result in re.findall(r"^def test_(\d\d)_", file.read_text(), re.MULTILINE)
     }
     assert numbers == set(range(1, BEHAVIOURS + 1))

@@ -35,8 +35,8 @@ OK = ibv_wc_status.IBV_WC_SUCCESS
 
 @pytest.fixture
 def node():
-    with Node() as made:
-        yield made
+    with Node() as result:
+        yield result
 
 
 def send(node, offset: int = 0, length: int = 8, **more) -> SendWR:
@@ -61,14 +61,14 @@ def test_26_a_failed_completion_says_who_and_why_and_nothing_else(node):
     a.post_send(send(node, wr_id=8))
     a.post_send(send(node, wr_id=9))
     a.post_recv(RecvWR(wr_id=10))  # flushed
-    found = {wc.wr_id: wc for wc in poll(node.cq, 4)}
-    assert {wr_id: (wc.status, wc.qp_num) for wr_id, wc in found.items()} == {
+    result = {wc.wr_id: wc for wc in poll(node.cq, 4)}
+    assert {wr_id: (wc.status, wc.qp_num) for wr_id, wc in result.items()} == {
         7: (ibv_wc_status.IBV_WC_LOC_LEN_ERR, b.qp_num),
         8: (ibv_wc_status.IBV_WC_REM_INV_REQ_ERR, a.qp_num),
         9: (ibv_wc_status.IBV_WC_WR_FLUSH_ERR, a.qp_num),
         10: (ibv_wc_status.IBV_WC_WR_FLUSH_ERR, a.qp_num),
     }
-    for wc in found.values():
+    for wc in result.values():
         assert (wc.byte_len, wc.imm_data, wc.wc_flags, wc.src_qp, wc.slid, wc.sl) == (0, 0, 0, 0, 0, 0)
 
 
@@ -94,8 +94,8 @@ def test_27_an_overflow_is_an_event_and_the_end_of_the_queue_pairs(node):
     for number in range(3):
         b.post_recv(RecvWR(wr_id=number, num_sge=1, sg=[node.sge(512, 8)]))
         a.post_send(send(node))
-    found = {event.element: event.event_type for event in (next_event(node) for _ in range(4))}
-    assert found == {cq: E.IBV_EVENT_CQ_ERR} | dict.fromkeys((a, b, idle), E.IBV_EVENT_QP_FATAL)
+    result = {event.element: event.event_type for event in (next_event(node) for _ in range(4))}
+    assert result == {cq: E.IBV_EVENT_CQ_ERR} | dict.fromkeys((a, b, idle), E.IBV_EVENT_QP_FATAL)
     assert {qp.qp_state for qp in (a, b, idle)} == {S.IBV_QPS_ERR}  # no completion of theirs can be trusted
     assert other.qp_state == S.IBV_QPS_RTS
     assert len(cq.poll(10)[1]) == 2
@@ -180,24 +180,24 @@ def test_36_who_waits_for_solicited_ones_sleeps_through_the_others(node, flags, 
 def test_51_events_are_fetched_in_order_once_by_the_context_of_their_object(node):
     with Node() as stranger:
         a, b = connect(node, IBV_QPT_RC)
-        for wanted in (S.IBV_QPS_SQD, S.IBV_QPS_RTS):
-            attr = QPAttr(qp_state=wanted)
+        for expected in (S.IBV_QPS_SQD, S.IBV_QPS_RTS):
+            attr = QPAttr(qp_state=expected)
             attr.en_sqd_async_notify = 1
-            notify = M.IBV_QP_EN_SQD_ASYNC_NOTIFY if wanted == S.IBV_QPS_SQD else 0
+            notify = M.IBV_QP_EN_SQD_ASYNC_NOTIFY if expected == S.IBV_QPS_SQD else 0
             a.modify(attr, M.IBV_QP_STATE | notify)
         wr = send(node, opcode=IBV_WR_RDMA_WRITE)
         wr.set_wr_rdma(node.mr.rkey + 1, node.mr.buf)
         a.post_send(wr)
         poll(node.cq, 1)
-        found = [next_event(node) for _ in range(2)]
-        assert [(event.event_type, event.element) for event in found] == [
+        result = [next_event(node) for _ in range(2)]
+        assert [(event.event_type, event.element) for event in result] == [
             (E.IBV_EVENT_SQ_DRAINED, a),
             (E.IBV_EVENT_QP_ACCESS_ERR, b),
         ]
         assert (len(node.ctx.events), len(stranger.ctx.events)) == (0, 0)
-        for event in found:
+        for event in result:
             event.ack()
-        assert all(event.is_acked for event in found)
+        assert all(event.is_acked for event in result)
 
 
 def test_51_a_shared_queue_tells_that_it_runs_low_and_a_queue_pair_that_it_takes_no_more(node):

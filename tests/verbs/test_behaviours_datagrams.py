@@ -159,7 +159,7 @@ def test_45_an_answer_is_of_the_same_partition_as_its_question():
     wire.a.send(a, 1, 0, 10)
     wire.run()
     assert wire.a.done() == [(1, OK)]
-    assert [one.p_key for one in wire.ends["a"].sent + wire.ends["b"].sent] == [0x8005, 0x0005]
+    assert [item.p_key for item in wire.ends["a"].sent + wire.ends["b"].sent] == [0x8005, 0x0005]
 
 
 def test_45_a_partition_that_the_port_left_is_none():
@@ -258,7 +258,7 @@ def test_50_a_drained_queue_has_finished_what_it_began_and_tells():
     held: list[Segment] = []
     wire = Wire(lambda packet: held.append(packet) or [])
     a, b = connected(wire, timeout=0)
-    seen = events(a)
+    observed = events(a)
     wire.b.receive(b, 1, 0, 10)
     wire.a.send(a, 1, 0, 10)
     wire.run()
@@ -266,10 +266,10 @@ def test_50_a_drained_queue_has_finished_what_it_began_and_tells():
     a.enter(S.IBV_QPS_SQD)
     wire.a.send(a, 2, 0, 10)
     wire.run()
-    assert seen == []
+    assert observed == []
     wire.fate = None
     arrive(wire, held[0])
-    assert (wire.a.done(), seen) == ([(1, OK)], [E.IBV_EVENT_SQ_DRAINED])
+    assert (wire.a.done(), observed) == ([(1, OK)], [E.IBV_EVENT_SQ_DRAINED])
     assert len(wire.ends["a"].sent) == 1
     a.enter(S.IBV_QPS_RTS)
     wire.b.receive(b, 2, 0, 10)
@@ -280,20 +280,20 @@ def test_50_a_drained_queue_has_finished_what_it_began_and_tells():
 def test_50_the_first_packet_before_rts_is_told():
     wire = Wire()
     a, b = connected(wire)
-    b.state, seen = S.IBV_QPS_RTR, events(b)
+    b.state, observed = S.IBV_QPS_RTR, events(b)
     for number in range(2):
         wire.b.receive(b, number, 0, 10)
         wire.a.send(a, number, 0, 10)
     wire.run()
-    assert seen == [E.IBV_EVENT_COMM_EST]
+    assert observed == [E.IBV_EVENT_COMM_EST]
     assert b.record.expected_psn == psn_after(0, 2)
 
 
 def test_51_a_refused_request_is_an_event_of_the_responder():
     wire = Wire()
     a, b = connected(wire)
-    seen = events(b)
+    observed = events(b)
     wire.b.receive(b, 1, 0, 10)
     wire.a.send(a, 1, 0, 11)
     wire.run()
-    assert seen == [E.IBV_EVENT_QP_REQ_ERR]
+    assert observed == [E.IBV_EVENT_QP_REQ_ERR]

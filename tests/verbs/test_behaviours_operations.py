@@ -51,7 +51,14 @@ def test_29_immediate_data_comes_with_the_last_packet_as_it_was_given():
     with_immediate = ibv_wc_opcode.IBV_WC_RECV_RDMA_WITH_IMM
     assert [written.immediate, written.opcode, written.byte_len] == [0xFF, with_immediate, 3000]
     assert (written.wr_id, written.wc_flags, b.receives.take()) == (1, IBV_WC_WITH_IMM, None)
-    assert [one.immediate for one in passed if one.op != Op.ACKNOWLEDGE] == [None, None, 0x01020304, None, None, 0xFF]
+    assert [item.immediate for item in passed if item.op != Op.ACKNOWLEDGE] == [
+        None,
+        None,
+        0x01020304,
+        None,
+        None,
+        0xFF,
+    ]
 
 
 def window(host: Host, qp: QueuePair) -> Region:
@@ -140,7 +147,7 @@ def test_31_answers_of_reads_have_consecutive_psns_in_the_order_of_the_reads():
     for number, size in enumerate((3000, 8, 1025)):
         wire.a.send(a, number, 0, size, READ, va=wire.b.at, rkey=wire.b.region.key)
     wire.run()
-    assert [(one.psn, one.count) for one in wire.ends["b"].sent] == [(0, 3), (3, 1), (4, 2)]
+    assert [(item.psn, item.count) for item in wire.ends["b"].sent] == [(0, 3), (3, 1), (4, 2)]
     assert wire.a.done() == [(number, OK) for number in range(3)]
 
 
@@ -150,7 +157,7 @@ def test_32_reads_and_atomics_together_are_no_more_than_was_agreed():
     for number, opcode in enumerate((READ, ADD, READ, WRITE)):
         wire.a.send(a, number, 0, 8, opcode, va=wire.b.at, rkey=wire.b.region.key)
     wire.run()
-    assert [one.op for one in wire.ends["a"].sent] == [Op.READ, Op.FETCH_ADD]
+    assert [item.op for item in wire.ends["a"].sent] == [Op.READ, Op.FETCH_ADD]
     wire.fate = None
     wire.run(0.1)
     assert wire.a.done() == [(number, OK) for number in range(4)]
@@ -164,10 +171,10 @@ def test_33_a_fence_waits_for_reads_and_atomics(opcode, op):
     target = {"va": wire.b.at, "rkey": wire.b.region.key}
     a.post_send(SendWork(wr_id=2, opcode=WRITE, places=(wire.a.place(0, 8),), flags=IBV_SEND_FENCE, **target))
     wire.run()
-    assert [one.op for one in wire.ends["a"].sent] == [op]
+    assert [item.op for item in wire.ends["a"].sent] == [op]
     wire.fate = None
     wire.run(0.1)
-    assert [one.op for one in wire.ends["a"].sent] == [op, op, Op.WRITE]
+    assert [item.op for item in wire.ends["a"].sent] == [op, op, Op.WRITE]
 
 
 def test_35_solicited_sends_wake_who_waits_for_them_and_so_do_errors():
@@ -186,8 +193,8 @@ def test_35_solicited_sends_wake_who_waits_for_them_and_so_do_errors():
 
 def test_37_a_shared_receive_queue_serves_all_and_tells_once_when_it_runs_low():
     wire = Wire()
-    shared, told = ReceiveQueue(10, 1, shared=True), []
-    shared.pd, shared.record.limit, shared.on_limit = wire.b.pd, 3, lambda: told.append(1)
+    shared, messages = ReceiveQueue(10, 1, shared=True), []
+    shared.pd, shared.record.limit, shared.on_limit = wire.b.pd, 3, lambda: messages.append(1)
     pairs = [connected(wire) for _ in range(2)]
     for _, b in pairs:
         b.receives = shared
@@ -198,10 +205,10 @@ def test_37_a_shared_receive_queue_serves_all_and_tells_once_when_it_runs_low():
     wire.run()
     assert [wr_id for wr_id, _ in wire.b.done()] == [0, 1, 2, 3]
     assert answers(wire)[-1][2] == 0x21  # the fifth waits
-    assert (told, shared.record.limit) == ([1], 0)
-    seen = events(pairs[0][1])
+    assert (messages, shared.record.limit) == ([1], 0)
+    observed = events(pairs[0][1])
     pairs[0][1].enter(S.IBV_QPS_ERR)
-    assert seen == [E.IBV_EVENT_QP_LAST_WQE_REACHED]
+    assert observed == [E.IBV_EVENT_QP_LAST_WQE_REACHED]
 
 
 def test_39_flush_needs_a_region_that_allows_its_kind():

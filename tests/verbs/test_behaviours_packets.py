@@ -51,9 +51,9 @@ def test_23_numbers_are_of_the_host_in_memory_and_big_endian_on_the_wire():
     target = {"va": wire.b.at, "rkey": wire.b.region.key}
     wire.a.send(a, 1, 8, 8, W.IBV_WR_ATOMIC_CMP_AND_SWP, compare=0x0102, swap=0x0304, **target)
     wire.run()
-    ((_, asked),), ((_, _, answered),) = headers_of(wire.ends["a"].sent[0]), headers_of(wire.ends["b"].sent[0])
-    assert isinstance(asked, AtomicETH)
-    assert asked.raw[12:] == bytes((0, 0, 0, 0, 0, 0, 3, 4, 0, 0, 0, 0, 0, 0, 1, 2))
+    ((_, requests),), ((_, _, answered),) = headers_of(wire.ends["a"].sent[0]), headers_of(wire.ends["b"].sent[0])
+    assert isinstance(requests, AtomicETH)
+    assert requests.raw[12:] == bytes((0, 0, 0, 0, 0, 0, 3, 4, 0, 0, 0, 0, 0, 0, 1, 2))
     assert answered.raw == bytes((0, 0, 0, 0, 0, 0, 1, 2))
     assert wire.a.get(8, 8) == (0x0102).to_bytes(8, sys.byteorder)
     assert wire.b.get(0, 8) == (0x0304).to_bytes(8, sys.byteorder)
@@ -67,7 +67,7 @@ def test_29_immediate_data_is_in_the_last_packet_only_with_the_bytes_that_it_has
     wire.a.send(a, 1, 0, 3000, opcode, immediate=0x01020304, va=wire.b.at, rkey=wire.b.region.key)
     wire.run()
     packets = headers_of(wire.ends["a"].sent[0])
-    assert [any(isinstance(one, ImmDt) for one in headers) for headers in packets] == [False, False, True]
+    assert [any(isinstance(header, ImmDt) for header in headers) for headers in packets] == [False, False, True]
     assert packets[-1][-1].raw == bytes((1, 2, 3, 4))
 
 
@@ -78,14 +78,14 @@ def test_31_all_answers_of_a_read_but_those_in_the_middle_have_an_aeth():
         wire.a.send(a, number, 0, size, W.IBV_WR_RDMA_READ, va=wire.b.at, rkey=wire.b.region.key)
     wire.run()
     packets = [headers for sent in wire.ends["b"].sent for headers in headers_of(sent)]
-    assert [(one[0].psn, Opcode(one[0].opcode).name.removeprefix("RC_RDMA_READ_RESPONSE_")) for one in packets] == [
+    assert [(item[0].psn, Opcode(item[0].opcode).name.removeprefix("RC_RDMA_READ_RESPONSE_")) for item in packets] == [
         (0, "FIRST"),
         (1, "MIDDLE"),
         (2, "MIDDLE"),
         (3, "LAST"),
         (4, "ONLY"),
     ]
-    assert [any(isinstance(one, AETH) for one in headers) for headers in packets] == [True, False, False, True, True]
+    assert [any(isinstance(item, AETH) for item in headers) for headers in packets] == [True, False, False, True, True]
 
 
 def test_35_the_last_packet_says_that_it_is_solicited():

@@ -51,7 +51,7 @@ def test_19_a_queue_pair_that_does_not_allow_it_refuses(opcode):
 def test_20_a_key_that_does_not_open_it_is_an_access_error(why, opcode):
     wire = Wire()
     a, b = connected(wire)
-    seen, key, va = events(b), wire.b.region.key, wire.b.at
+    observed, key, va = events(b), wire.b.region.key, wire.b.at
     if why == "key":
         key += 1
     elif why == "domain":
@@ -69,7 +69,7 @@ def test_20_a_key_that_does_not_open_it_is_an_access_error(why, opcode):
     assert (wire.a.get(0, 8), wire.b.get(0, 8)) == (b"contents", bytes(8))
     assert wire.a.done() == [(1, ACCESS_ERROR)]
     assert naks(wire) == [(0, 0x62)]
-    assert (b.state, seen) == (S.IBV_QPS_ERR, [E.IBV_EVENT_QP_ACCESS_ERR])
+    assert (b.state, observed) == (S.IBV_QPS_ERR, [E.IBV_EVENT_QP_ACCESS_ERR])
 
 
 @pytest.mark.parametrize("opcode", [W.IBV_WR_SEND, WRITE, READ, ADD])
@@ -136,8 +136,8 @@ def test_23_atomics_of_many_queue_pairs_do_not_lose_each_other():
         wire.a.send(pairs[number % 3][0], number, 8 * number, 8, ADD, **target)
     wire.run()
     assert wire.b.get(0, 8) == (begin + 12 - turn).to_bytes(8, sys.byteorder)
-    found = {int.from_bytes(wire.a.get(8 * number, 8), sys.byteorder) for number in range(12)}
-    assert found == {(begin + number) % turn for number in range(12)}
+    result = {int.from_bytes(wire.a.get(8 * number, 8), sys.byteorder) for number in range(12)}
+    assert result == {(begin + number) % turn for number in range(12)}
 
 
 def test_23_compare_and_swap_swaps_only_what_it_expects():

@@ -43,7 +43,7 @@ def test_15_a_dead_peer_is_tried_as_often_as_was_agreed_and_7_is_not_for_ever(re
     wire.a.send(a, 2, 0, 10)
     wire.run(0.1)
     assert wire.a.done() == [(1, RETRIES_EXCEEDED), (2, FLUSHED)]
-    assert sum(one.psn == 0 for one in wire.ends["a"].sent) == retries + 1
+    assert sum(item.psn == 0 for item in wire.ends["a"].sent) == retries + 1
     assert a.state == S.IBV_QPS_ERR
 
 
@@ -78,7 +78,7 @@ def test_16_a_write_with_immediate_waits_too_and_then_goes_on_with_its_last_pack
     assert answers(wire) == [(Op.ACKNOWLEDGE, 2, 0x21)]
     wire.b.receive(b, 9, 0, 0)
     wire.run(0.01)
-    assert [(one.psn, one.count) for one in wire.ends["a"].sent][-1] == (2, 1)
+    assert [(item.psn, item.count) for item in wire.ends["a"].sent][-1] == (2, 1)
     assert (wire.a.done(), wire.b.done()) == ([(1, OK)], [(9, OK)])
     assert wire.b.get(0, 3000) == wire.a.get(0, 3000)
 
@@ -109,7 +109,7 @@ def test_17_a_late_copy_of_a_refusal_is_none_of_the_next_request():
     a, b = connected(wire, rnr_retry=1)
     wire.a.send(a, 1, 0, 10)
     wire.run()
-    refusal = next(one for one in wire.ends["b"].sent if one.syndrome >> 5 == 1)
+    refusal = next(item for item in wire.ends["b"].sent if item.syndrome >> 5 == 1)
     wire.b.receive(b, 1, 0, 10)
     wire.run(0.01)
     assert wire.a.done() == [(1, OK)]
@@ -140,7 +140,7 @@ def test_18_a_retry_begins_at_the_oldest_that_is_not_acknowledged():
     wire.b.receive(b, 1, 0, 10_240)
     wire.a.send(a, 1, 0, 10_240)
     wire.run(0.1)
-    assert [(one.psn, one.count) for one in wire.ends["a"].sent] == [(0, 10), (7, 3), (7, 3)]
+    assert [(item.psn, item.count) for item in wire.ends["a"].sent] == [(0, 10), (7, 3), (7, 3)]
     assert wire.a.done() == [(1, OK)]
 
 

@@ -50,8 +50,8 @@ OK, ACCESS_ERROR = ibv_wc_status.IBV_WC_SUCCESS, ibv_wc_status.IBV_WC_REM_ACCESS
 
 @pytest.fixture
 def node():
-    with Node() as made:
-        yield made
+    with Node() as result:
+        yield result
 
 
 def refused(code: int, call, *arguments) -> str:

@@ -25,16 +25,16 @@ _CONGESTED = 3
 
 @pytest.fixture
 def carrier() -> Iterator[RoceCarrier]:
-    made = RoceCarrier(loopback_address(HERE))
-    yield made
-    made.close()
+    result = RoceCarrier(loopback_address(HERE))
+    yield result
+    result.close()
 
 
 @pytest.fixture
 def stranger() -> Iterator[Stranger]:
-    made = Stranger(loopback_address(THERE))
-    yield made
-    made.close()
+    result = Stranger(loopback_address(THERE))
+    yield result
+    result.close()
 
 
 def a_write() -> Segment:

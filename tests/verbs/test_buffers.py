@@ -82,13 +82,13 @@ KINDS = {
 
 @pytest.fixture
 def node():
-    with Node() as made:
-        yield made
+    with Node() as result:
+        yield result
 
 
 def contents(obj: object) -> bytes:
-    given = span(obj)
-    return ctypes.string_at(given.address, given.nbytes)
+    arguments = span(obj)
+    return ctypes.string_at(arguments.address, arguments.nbytes)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -122,15 +122,15 @@ def test_an_array_has_its_own_bytes_or_is_refused(shape, kind, step, turned):
         return
     if kind == "datetime64[s]" and not part.flags.c_contiguous:
         return  # known by its strides only: refused, which is safe
-    found = span(part)
-    assert (found.address, found.nbytes, found.writable) == (part.ctypes.data, part.nbytes, True)
+    result = span(part)
+    assert (result.address, result.nbytes, result.writable) == (part.ctypes.data, part.nbytes, True)
 
 
 def test_a_part_of_an_object_can_be_registered_and_no_more_than_all_of_it(node):
-    given = np.arange(BYTES, dtype=np.uint8)
-    assert MR(node.pd, 16, WRITE, given).length == 16
-    assert MR(node.pd, 16, WRITE, given[32:]).read(2, 0) == bytes((32, 33))
-    for length, obj in ((BYTES + 1, given), (-1, given), (0, np.zeros(0))):
+    arguments = np.arange(BYTES, dtype=np.uint8)
+    assert MR(node.pd, 16, WRITE, arguments).length == 16
+    assert MR(node.pd, 16, WRITE, arguments[32:]).read(2, 0) == bytes((32, 33))
+    for length, obj in ((BYTES + 1, arguments), (-1, arguments), (0, np.zeros(0))):
         with pytest.raises(PyverbsUserError, match=f"the object has {obj.nbytes}"):
             MR(node.pd, length, WRITE, obj)
 
@@ -140,7 +140,7 @@ def test_a_part_of_an_object_can_be_registered_and_no_more_than_all_of_it(node):
 
 def test_what_is_registered_cannot_be_resized_or_closed(node):
     growing, mapped = bytearray(BYTES), mmap.mmap(-1, BYTES)
-    regions = [MR(node.pd, BYTES, WRITE, address=one) for one in (growing, mapped)]
+    regions = [MR(node.pd, BYTES, WRITE, address=item) for item in (growing, mapped)]
     for change in (lambda: growing.extend(b"more"), mapped.close):
         with pytest.raises(BufferError):
             change()
@@ -152,10 +152,10 @@ def test_what_is_registered_cannot_be_resized_or_closed(node):
 
 @pytest.mark.parametrize("make", [lambda: np.zeros(BYTES, np.uint8), lambda: Tensor(np.zeros(BYTES, np.uint8))])
 def test_memory_stays_as_long_as_its_region(node, make):
-    given = make()
-    alive = weakref.ref(given)
-    mr = MR(node.pd, 0, WRITE, given)
-    del given
+    arguments = make()
+    alive = weakref.ref(arguments)
+    mr = MR(node.pd, 0, WRITE, arguments)
+    del arguments
     gc.collect()
     assert alive() is not None
     mr.close()
@@ -201,11 +201,11 @@ def constant() -> np.ndarray:
 )
 @pytest.mark.parametrize("on_demand", [0, IBV_ACCESS_ON_DEMAND])
 def test_read_only_memory_is_for_reading(node, make, on_demand):
-    given = make()
+    arguments = make()
     with pytest.raises(PyverbsRDMAError, match="read-only") as refused:
-        MR(node.pd, 0, WRITE | on_demand, given)
+        MR(node.pd, 0, WRITE | on_demand, arguments)
     assert refused.value.error_code == errno.EFAULT
-    mr = MR(node.pd, 0, IBV_ACCESS_REMOTE_READ | on_demand, given)
+    mr = MR(node.pd, 0, IBV_ACCESS_REMOTE_READ | on_demand, arguments)
     with pytest.raises(PyverbsRDMAError, match="read-only"):
         mr.rereg(IBV_REREG_MR_CHANGE_ACCESS, access=WRITE)
     assert mr.region.access == IBV_ACCESS_REMOTE_READ | on_demand

@@ -48,11 +48,11 @@ def test_nothing_is_compiled_again_for_other_packages(tmp_path, monkeypatch):
 
     monkeypatch.setattr(build, "_run", run)
     monkeypatch.setattr(build, "_private_names", lambda: ("", ()))
-    made = build.folder(tmp_path)
+    result = build.folder(tmp_path)
     assert ran == ["compile"] * 2 + ["link"] * 3
     monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
-    assert build.folder(tmp_path) == made
+    assert build.folder(tmp_path) == result
     assert len(ran) == 5
     monkeypatch.setattr(build, "_private_names", lambda: ("IBVERBS_PRIVATE_34", ("ibv_cmd_reg_mr",)))
-    assert build.folder(tmp_path) != made
+    assert build.folder(tmp_path) != result
     assert ran[5:] == ["link"] * 3

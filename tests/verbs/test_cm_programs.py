@@ -85,14 +85,16 @@ def both(server: tuple[str, ...], client: tuple[str, ...]) -> tuple[str, str]:
         line = passive.stdout.readline()
         assert line == "listening\n", passive.communicate(timeout=PATIENCE_S)
         with running(*client) as active:
-            said = ended(active)
-        return ended(passive), said
+            output = ended(active)
+        return ended(passive), output
 
 
 def test_the_example_of_pyverbs_documentation_connects():
     example = EXAMPLE % port_of(0)
-    told = "print(%s.qp.qp_type, %s.qp.qp_state, qp_init_attr.cap.max_recv_wr)"
-    passive, active = both((example, PASSIVE, told % ("new_id", "new_id")), (example, ACTIVE, told % ("cid", "cid")))
+    messages = "print(%s.qp.qp_type, %s.qp.qp_state, qp_init_attr.cap.max_recv_wr)"
+    passive, active = both(
+        (example, PASSIVE, messages % ("new_id", "new_id")), (example, ACTIVE, messages % ("cid", "cid"))
+    )
     assert passive == active == "2 3 1\n"  # IBV_QPT_RC, IBV_QPS_RTS
 
 
@@ -249,11 +251,11 @@ def test_queue_pair_numbers_of_processes_have_as_many_digits(first, monkeypatch)
     monkeypatch.setattr(os, "getpid", lambda: first)
     carriers = [ProcessCarrier((1,), device) for _ in range(20)]
     try:
-        assert {len(str(number)) for one in carriers for number in (one.numbers[0], one.numbers[-1])} == {7}
-        assert len({one.numbers[0] for one in carriers}) == 20 < PROCESSES_MAX
+        assert {len(str(number)) for carrier in carriers for number in (carrier.numbers[0], carrier.numbers[-1])} == {7}
+        assert len({carrier.numbers[0] for carrier in carriers}) == 20 < PROCESSES_MAX
     finally:
-        for one in carriers:
-            one.close()
+        for carrier in carriers:
+            carrier.close()
 
 
 # -- the end ----------------------------------------------------------------------------------------------------------

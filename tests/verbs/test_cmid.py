@@ -60,8 +60,8 @@ class Pair:
         self.listener.bind_addr(AddrInfo(src=HOST, port_space=space, flags=RAI_PASSIVE))
         self.listener.listen()
         self.near = CMID(self.channels[0], port_space=space)
-        there = AddrInfo(src=HOST, dst=HOST, dst_service=str(self.listener._own_port), port_space=space)
-        self.near.resolve_addr(there)
+        present = AddrInfo(src=HOST, dst=HOST, dst_service=str(self.listener._own_port), port_space=space)
+        self.near.resolve_addr(present)
         self.near.resolve_route()
         assert [self.event(0).event_type for _ in range(2)] == [
             RDMA_CM_EVENT_ADDR_RESOLVED,
@@ -91,25 +91,25 @@ class Pair:
         return self
 
     def close(self) -> None:
-        for one in (self.near, getattr(self, "far", None), self.listener):
-            if one is not None:
-                one.close()
+        for item in (self.near, getattr(self, "far", None), self.listener):
+            if item is not None:
+                item.close()
 
 
 @pytest.fixture
 def pair():
-    made = Pair()
-    yield made
-    made.close()
+    result = Pair()
+    yield result
+    result.close()
 
 
 def test_messages_go_both_ways_until_one_end_leaves(pair):
     pair.connected()
     for sender, receiver, text in ((pair.near, pair.far, b"there"), (pair.far, pair.near, b"back")):
-        here, away = sender.reg_msgs(16), receiver.reg_msgs(16)
+        local, away = sender.reg_msgs(16), receiver.reg_msgs(16)
         receiver.post_recv(away)
-        here.write(text, len(text))
-        sender.post_send(here, length=len(text))
+        local.write(text, len(text))
+        sender.post_send(local, length=len(text))
         assert sender.get_send_comp().status == IBV_WC_SUCCESS
         assert receiver.get_recv_comp().byte_len == len(text)
         assert away.read(len(text), 0) == text
@@ -124,11 +124,11 @@ def test_messages_go_both_ways_until_one_end_leaves(pair):
 
 def test_memory_of_the_other_end_is_read_and_written(pair):
     pair.connected()
-    local, there = pair.near.reg_msgs(8), pair.far.reg_write(8)
+    local, present = pair.near.reg_msgs(8), pair.far.reg_write(8)
     local.write("abcdefgh", 8)
-    pair.near.post_write(local, 8, there.buf, there.rkey, 2)
+    pair.near.post_write(local, 8, present.buf, present.rkey, 2)
     assert pair.near.get_send_comp().status == IBV_WC_SUCCESS
-    assert there.read(8, 0) == b"abcdefgh"
+    assert present.read(8, 0) == b"abcdefgh"
     other = pair.far.reg_read(8)
     other.write("12345678", 8)
     pair.near.post_read(local, 8, other.buf, other.rkey, 2)
@@ -140,10 +140,10 @@ def test_datagrams_go_where_the_answer_says():
     pair = Pair(RDMA_PS_UDP).connected()
     where = UDParam(pair.answer)
     assert where.qp_num == pair.far.qpn
-    here, away = pair.near.reg_msgs(48), pair.far.reg_msgs(48)
+    local, away = pair.near.reg_msgs(48), pair.far.reg_msgs(48)
     pair.far.post_recv(away)
-    here.write("datagram", 8)
-    pair.near.post_ud_send(here, AH(pair.near.pd, attr=where.ah_attr), rqpn=where.qp_num, length=8)
+    local.write("datagram", 8)
+    pair.near.post_ud_send(local, AH(pair.near.pd, attr=where.ah_attr), rqpn=where.qp_num, length=8)
     assert pair.far.get_recv_comp().byte_len == 48
     assert away.read(8, 40) == b"datagram"
     pair.close()
@@ -236,21 +236,21 @@ def test_one_port_is_one_identifiers(pair):
 def test_identifiers_without_channels_wait_in_each_step():
     listener = CMID(AddrInfo(src=HOST, flags=RAI_PASSIVE), qp_init_attr=made_of(RDMA_PS_TCP))
     listener.listen()
-    got = []
+    received = []
 
     def serve() -> None:
         child = listener.get_request()
         memory = child.reg_msgs(5)
         child.post_recv(memory)
         child.accept()
-        got.append((child.get_recv_comp().status, memory.read(5, 0)))
+        received.append((child.get_recv_comp().status, memory.read(5, 0)))
         child.disconnect()
         child.close()
 
     server = threading.Thread(target=serve)
     server.start()
-    there = AddrInfo(dst=HOST, dst_service=str(listener._own_port))
-    near = CMID(there, qp_init_attr=made_of(RDMA_PS_TCP))
+    present = AddrInfo(dst=HOST, dst_service=str(listener._own_port))
+    near = CMID(present, qp_init_attr=made_of(RDMA_PS_TCP))
     near.connect()
     memory = near.reg_msgs(5)
     memory.write("hello", 5)
@@ -258,10 +258,10 @@ def test_identifiers_without_channels_wait_in_each_step():
     assert near.get_send_comp().status == IBV_WC_SUCCESS
     near.disconnect()
     server.join(PATIENCE_S)
-    assert got == [(IBV_WC_SUCCESS, b"hello")]
+    assert received == [(IBV_WC_SUCCESS, b"hello")]
     listener.close()
     with pytest.raises(PyverbsRDMAError, match="REJECTED") as error:
-        CMID(there, qp_init_attr=made_of(RDMA_PS_TCP)).connect()
+        CMID(present, qp_init_attr=made_of(RDMA_PS_TCP)).connect()
     assert error.value.error_code == errno.ECONNREFUSED
 
 
@@ -284,12 +284,12 @@ def test_a_group_is_heard_from_join_to_leave():
     event = CMEvent(members[0].event_channel)
     assert event.event_type == RDMA_CM_EVENT_MULTICAST_JOIN
     where = UDParam(event)
-    here, away = members[0].reg_msgs(44), members[1].reg_msgs(44)
+    local, away = members[0].reg_msgs(44), members[1].reg_msgs(44)
     members[1].post_recv(away)
-    here.write("news", 4)
+    local.write("news", 4)
 
     def send() -> None:
-        members[0].post_ud_send(here, AH(members[0].pd, attr=where.ah_attr), rqpn=where.qp_num, length=4)
+        members[0].post_ud_send(local, AH(members[0].pd, attr=where.ah_attr), rqpn=where.qp_num, length=4)
         members[0].get_send_comp()
 
     send()

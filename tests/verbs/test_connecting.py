@@ -51,15 +51,15 @@ class Two:
         self.agents[1].listeners[SERVICE] = lambda made, data: self.asked.append((made, data))
 
     def connect(self, own: Side, *, is_datagram: bool = False) -> CmConnection:
-        made = self.agents[0].open_connection((0xB, 0xA), self.told[0].append, is_datagram=is_datagram)
-        made.connect(SERVICE, own)
+        result = self.agents[0].open_connection((0xB, 0xA), self.told[0].append, is_datagram=is_datagram)
+        result.connect(SERVICE, own)
         self.run()
-        return made
+        return result
 
     def request(self) -> CmConnection:
-        (made, _), *_ = self.asked
-        made.tell = self.told[1].append
-        return made
+        (result, _), *_ = self.asked
+        result.tell = self.told[1].append
+        return result
 
     def run(self, seconds: float = 0.0) -> None:
         until_s = self.clock() + seconds
@@ -80,7 +80,7 @@ class Two:
             self.clock.sleep(ANSWER_S / 4)
 
     def kinds(self, end: int) -> list[rdma_cm_event_type]:
-        return [told.kind for told in self.told[end]]
+        return [messages.kind for messages in self.told[end]]
 
 
 @settings(max_examples=60)
@@ -115,7 +115,7 @@ def test_a_connection_comes_about_once_and_ends_whatever_is_lost(lost):
 def test_nobody_listens():
     two = Two()
     two.connect(Side())
-    assert [(told.kind, told.status) for told in two.told[0]] == [
+    assert [(messages.kind, messages.status) for messages in two.told[0]] == [
         (E.RDMA_CM_EVENT_REJECTED, RejReason.INVALID_SERVICE_ID)
     ]
     assert not two.agents[1].connections
@@ -127,7 +127,9 @@ def test_nobody_answers():
     two.run(RETRIES * ANSWER_S)
     assert two.told[0] == []
     two.run(2 * ANSWER_S)
-    assert [(told.kind, told.status) for told in two.told[0]] == [(E.RDMA_CM_EVENT_UNREACHABLE, -errno.ETIMEDOUT)]
+    assert [(messages.kind, messages.status) for messages in two.told[0]] == [
+        (E.RDMA_CM_EVENT_UNREACHABLE, -errno.ETIMEDOUT)
+    ]
     assert len(two.sent) == 1 + RETRIES
 
 

@@ -22,8 +22,8 @@ OK = e.IBV_WC_SUCCESS
 
 @pytest.fixture
 def node():
-    with Node() as made:
-        yield made
+    with Node() as result:
+        yield result
 
 
 @pytest.fixture(params=("alone", "shared"))

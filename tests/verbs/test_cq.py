@@ -99,8 +99,8 @@ def test_a_work_completion_has_all_that_the_adapter_knows(ctx):
         done(5, opcode=IBV_WC_RECV, byte_len=99, immediate=0xD2040000, wc_flags=IBV_WC_WITH_IMM, src_qp=3, sl=2)
     )
     _, (wc,) = cq.poll()
-    found = (wc.wr_id, wc.qp_num, wc.opcode, wc.byte_len, wc.imm_data, wc.wc_flags, wc.src_qp, wc.sl, wc.status)
-    assert found == (5, 7, IBV_WC_RECV, 99, 0xD2040000, IBV_WC_WITH_IMM, 3, 2, 0)
+    result = (wc.wr_id, wc.qp_num, wc.opcode, wc.byte_len, wc.imm_data, wc.wc_flags, wc.src_qp, wc.sl, wc.status)
+    assert result == (5, 7, IBV_WC_RECV, 99, 0xD2040000, IBV_WC_WITH_IMM, 3, 2, 0)
     assert "With immediate" in str(wc)
     assert "Receive " in str(wc)
 
@@ -267,13 +267,13 @@ def test_a_queue_may_be_for_one_thread_and_may_not_lose_completions(ctx):
 
 def test_a_short_message_behind_a_completion_is_put_in_place_before_the_queue_moves():
     """But not that of a queue pair that is gone: its buffer may be another's."""
-    cq, kept, gone = CompletionQueue(4), ctypes.create_string_buffer(5), ctypes.create_string_buffer(5)
-    for number, buffer in ((1, kept), (2, gone)):
+    cq, remaining, removed = CompletionQueue(4), ctypes.create_string_buffer(5), ctypes.create_string_buffer(5)
+    for number, buffer in ((1, remaining), (2, removed)):
         at = cq._entry(number - 1)
         cq.add(CompletionRecord(qp_num=number, byte_len=5, place=ctypes.addressof(buffer)))
         cq._memory.bytes[at + CompletionRecord.size : at + CompletionRecord.size + 5] = b"hello"
     cq.forget(2)
-    assert (kept.raw, gone.raw) == (b"hello", bytes(5))
+    assert (remaining.raw, removed.raw) == (b"hello", bytes(5))
     assert [numbers[CompletionRecord.names.index("place")] for numbers in cq.poll(4)] == [0]
 
 
@@ -283,8 +283,8 @@ def test_full_queues_do_not_share_memory():
         assert all(cq.add(CompletionRecord(qp_num=number)) for _ in range(cq.capacity))
     for number, cq in enumerate(queues, 1):
         assert len(cq) == cq.capacity
-        taken = [numbers[CompletionRecord.names.index("qp_num")] for numbers in cq.poll(999)]
-        assert taken == [number] * cq.capacity
+        used = [numbers[CompletionRecord.names.index("qp_num")] for numbers in cq.poll(999)]
+        assert used == [number] * cq.capacity
 
 
 def test_a_queue_that_overflowed_takes_nothing_more_and_says_so_once():

@@ -63,8 +63,8 @@ class World:
         self.a = self.node.qp(e.IBV_QPT_UD)
         self.b = self.node.qp(e.IBV_QPT_UD, cq=self.told)
         self.connection = self.node.qp(e.IBV_QPT_RC)
-        for one in (self.a, self.b):
-            one.to_rts(self.node.datagram_attr())
+        for item in (self.a, self.b):
+            item.to_rts(self.node.datagram_attr())
         self.ah = AH(self.node.pd, attr=self.node.address())
         self.paths = DatagramPaths(self.a.core)
         self.adapter = self.a.core.adapter
@@ -77,11 +77,11 @@ class World:
         return self.paths.find(PLACE, ah, number, lambda: self.a.ctx.hardware.address_vector(self.ah.attr))
 
     def elements(self, sizes: tuple[int, ...], at: int, lkey: int = 0) -> list[SGE]:
-        made = []
+        result = []
         for size in sizes:
-            made.append(SGE(self.node.mr.buf + at, size, lkey or self.node.mr.lkey))
+            result.append(SGE(self.node.mr.buf + at, size, lkey or self.node.mr.lkey))
             at += size if size < THERE else 0
-        return made
+        return result
 
     def do(self, one: Datagram) -> list[tuple[int, ...]]:
         """Everything that can be seen of it."""
@@ -119,9 +119,9 @@ class World:
 
 @pytest.fixture
 def world() -> Iterator[World]:
-    made = World(short=True)
-    yield made
-    made.end()
+    result = World(short=True)
+    yield result
+    result.end()
 
 
 @given(datagrams=st.lists(DATAGRAMS, max_size=6))
@@ -133,7 +133,7 @@ def test_a_datagram_by_a_path_is_what_a_packet_would_have_been(datagrams):
         world = World(short=short)
         try:
             world.node.mr.write(bytes(range(256)) * 8, 0)
-            ends.append([(world.do(one), world.state()) for one in datagrams])
+            ends.append([(world.do(datagram), world.state()) for datagram in datagrams])
         finally:
             world.end()
     assert ends[0] == ends[1]

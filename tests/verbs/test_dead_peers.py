@@ -49,8 +49,8 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes share
 
 @pytest.fixture
 def node() -> Iterator[Node]:
-    with Node() as made:
-        yield made
+    with Node() as result:
+        yield result
 
 
 def left_behind() -> set[str]:
@@ -83,8 +83,8 @@ def test_who_talks_to_the_dead_is_told_in_time(node, opcode, by_shm):
         near.post_recv(RecvWR(wr_id=5))
         for _ in range(2):
             near.post_send(request(node, opcode, rkey=peer.rkey, va=peer.address))
-        found = [wc.status for wc in poll(node.cq, 3)]
-        assert found == [RETRIES_EXCEEDED, STATUS.IBV_WC_WR_FLUSH_ERR, STATUS.IBV_WC_WR_FLUSH_ERR]
+        result = [wc.status for wc in poll(node.cq, 3)]
+        assert result == [RETRIES_EXCEEDED, STATUS.IBV_WC_WR_FLUSH_ERR, STATUS.IBV_WC_WR_FLUSH_ERR]
         assert near.qp_state == S.IBV_QPS_ERR
     assert works(node, *connect(node, IBV_QPT_RC))
 
@@ -161,7 +161,7 @@ def test_over_uc_what_the_other_has_yet_to_read_is_waited_for(node):
 def test_no_more_than_a_window_is_made_for_a_process_that_may_be_gone(node, monkeypatch):
     """A message of 1 GiB would be packets for seconds, and whoever was killed meanwhile is noticed after them only."""
     monkeypatch.setattr(queue_pair, "SHM_PATH_AFTER", 1 << 20)
-    carrier, given = node.ctx.adapter.carrier, []
+    carrier, arguments = node.ctx.adapter.carrier, []
     with Peer() as peer:
         near, _ = connect_to(node, peer, timeout=TIMEOUT, retry_cnt=RETRIES)
         os.kill(peer.pid, signal.SIGSTOP)  # it answers nothing
@@ -169,18 +169,18 @@ def test_no_more_than_a_window_is_made_for_a_process_that_may_be_gone(node, monk
         real = carrier.send
 
         def send(segment, to, mtu_bytes):
-            given.append(len(segment.payload))
+            arguments.append(len(segment.payload))
             real(segment, to, mtu_bytes)
 
         monkeypatch.setattr(carrier, "send", send)
         wr = SendWR(num_sge=1, sg=[SGE(mine.buf, MEMORY_BYTES, mine.lkey)], opcode=WRITE)
         wr.set_wr_rdma(peer.rkey, peer.address)
         near.post_send(wr)
-        wait_until(lambda: given)
-        assert max(given) <= carrier.window_bytes // 4 < MEMORY_BYTES
+        wait_until(lambda: arguments)
+        assert max(arguments) <= carrier.window_bytes // 4 < MEMORY_BYTES
         peer.kill()
         assert poll(node.cq, 1)[0].status == RETRIES_EXCEEDED
-        assert sum(given) <= carrier.window_bytes * (RETRIES + 1)
+        assert sum(arguments) <= carrier.window_bytes * (RETRIES + 1)
         mine.close()
 
 

@@ -86,7 +86,7 @@ def test_the_gids_are_where_programs_for_mlx5_look_for_them(ctx):
 
 def test_the_device_has_the_name_that_programs_have_in_their_text():
     """And the one that it had before."""
-    assert [one.name for one in get_device_list()] == [b"mlx5_0"]
+    assert [item.name for item in get_device_list()] == [b"mlx5_0"]
     with Context(name="mlx5_0") as ctx, Context(name="weft0") as same:
         assert (ctx.name, same.name) == ("mlx5_0", "mlx5_0")
         assert ctx.adapter is same.adapter
@@ -162,9 +162,9 @@ def test_a_copy_of_the_file_opens_the_same_objects(ctx):
         assert DM(other, handle=dm.handle).copy_from_dm(0, 8) == b"12345678"
         shared = PD(other, handle=pd.handle)
         assert shared.key is pd.key
-        there = MR(shared, handle=mr.handle, address=mr.buf)
-        assert (there.lkey, there.buf) == (mr.lkey, mr.buf)
-        there.unimport()
+        present = MR(shared, handle=mr.handle, address=mr.buf)
+        assert (present.lkey, present.buf) == (mr.lkey, mr.buf)
+        present.unimport()
     assert mr.region.is_open
 
 

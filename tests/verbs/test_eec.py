@@ -18,8 +18,8 @@ EX = e.IBV_QP_EX_WITH_SEND | e.IBV_QP_EX_WITH_RDMA_WRITE
 
 @pytest.fixture
 def node():
-    with Node() as made:
-        yield made
+    with Node() as result:
+        yield result
 
 
 def joined(node: Node, rdd: RDD) -> tuple[EEC, EEC]:
@@ -103,14 +103,14 @@ def test_an_ee_context_goes_through_the_states_with_what_each_needs(node):
     with pytest.raises(PyverbsRDMAError, match=r"needs .*IBV_QP_DEST_QPN"):
         eec.modify(attr, e.IBV_QP_STATE)
     eec.to_rts(attr)
-    asked = eec.query()
-    assert (asked.eec_state, asked.dest_eec_num, asked.sq_psn, asked.rq_psn) == (
+    requests = eec.query()
+    assert (requests.eec_state, requests.dest_eec_num, requests.sq_psn, requests.rq_psn) == (
         e.IBV_QPS_RTS,
         other.eec_num,
         77,
         88,
     )
-    assert (asked.path_mtu, asked.timeout, asked.retry_cnt) == (e.IBV_MTU_2048, 14, 7)
+    assert (requests.path_mtu, requests.timeout, requests.retry_cnt) == (e.IBV_MTU_2048, 14, 7)
     attr.retry_cnt = 8
     attr.eec_state = e.IBV_QPS_SQD
     eec.modify(attr, e.IBV_QP_STATE)

@@ -46,8 +46,8 @@ def test_names_with_an_underscore_are_wider_than_an_int():
 
 @pytest.mark.parametrize("name", STUBS)
 def test_type_checkers_are_told_of_every_member(name):
-    told = (FOLDER / name).read_text(encoding="utf-8")
-    assert told == stub(*STUBS[name]), "write it again: python tests/verbs/typed_enums.py"
+    messages = (FOLDER / name).read_text(encoding="utf-8")
+    assert messages == stub(*STUBS[name]), "write it again: python tests/verbs/typed_enums.py"
 
 
 def test_a_misspelt_constant_is_an_error_of_the_type_checker(tmp_path):
@@ -60,9 +60,9 @@ def test_a_misspelt_constant_is_an_error_of_the_type_checker(tmp_path):
         "print(cm.RDMA_PS_TCP, cm.RDMA_PS_TPC)\n"
     )
     alone = ["--strict", "--follow-imports=skip", f"--cache-dir={tmp_path}"]  # fast: nothing else of weft is read
-    said, _, status = api.run([*alone, str(program), *map(str, FOLDER.glob("*.py*"))])
+    output, _, status = api.run([*alone, str(program), *map(str, FOLDER.glob("*.py*"))])
     assert status == 1
-    errors = [line for line in said.splitlines() if "attr-defined" in line]
-    assert [line.split(":")[1] for line in errors] == ["3", "4", "5"], said
+    errors = [line for line in output.splitlines() if "attr-defined" in line]
+    assert [line.split(":")[1] for line in errors] == ["3", "4", "5"], output
     for name, line in zip(("IBV_QPT_RX", "IBV_QPT_UX", "RDMA_PS_TPC"), errors, strict=True):
         assert name in line

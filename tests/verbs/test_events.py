@@ -11,9 +11,9 @@ from weft.verbs.pyverbs.context import Context
 
 
 def context(wire: Wire, name: str) -> Context:
-    made = Context.__new__(Context)
-    made.adapter, made.events = getattr(wire, name).adapter, deque()
-    return made
+    result = Context.__new__(Context)
+    result.adapter, result.events = getattr(wire, name).adapter, deque()
+    return result
 
 
 def test_events_come_in_order_to_the_context_that_they_are_for():

@@ -67,11 +67,11 @@ def code_of(make, *args, **kwargs) -> int:
 
 
 def test_a_buffer_is_memory_in_whole_pages_of_its_own(pd):
-    one, other = Buf(pd, 100), Buf(pd, 2 * PAGE)
-    assert (one.size, one.addr % PAGE, other.size, other.addr % PAGE) == (100, 0, 2 * PAGE, 0)
-    write(one.addr, b"one", 3)
+    item, other = Buf(pd, 100), Buf(pd, 2 * PAGE)
+    assert (item.size, item.addr % PAGE, other.size, other.addr % PAGE) == (100, 0, 2 * PAGE, 0)
+    write(item.addr, b"one", 3)
     assert read(other.addr, 3) == bytes(3)
-    assert f"{one.addr}" in str(one)
+    assert f"{item.addr}" in str(item)
 
 
 def test_regions_of_a_buffer_are_where_they_are_said_to_be(pd):
@@ -161,8 +161,8 @@ def test_an_extended_region_is_a_region(pd):
     mr.write("abc", 3)
     assert (mr.read(3, 0), mr.length, isinstance(mr, MR)) == (b"abc", 100, True)
     assert str(mr).startswith("MREx:\n")
-    there = MREx(pd, 3, OWN, address=mr.buf)
-    assert there.read(3, 0) == b"abc"
+    present = MREx(pd, 3, OWN, address=mr.buf)
+    assert present.read(3, 0) == b"abc"
 
 
 def done(node: Node, qp: QP, opcode: int, near: SGE, rkey: int, va: int) -> int:
@@ -175,15 +175,15 @@ def done(node: Node, qp: QP, opcode: int, near: SGE, rkey: int, va: int) -> int:
 def test_others_call_the_first_byte_what_iova_says():
     """A WRITE to iova + 4 lands in the fifth byte, and one to the address itself is refused."""
     with Node() as node:
-        there = MREx(node.pd, 16, OPEN, iova=0x10_0000)
-        one, _ = connect(node, IBV_QPT_RC)
+        present = MREx(node.pd, 16, OPEN, iova=0x10_0000)
+        item, _ = connect(node, IBV_QPT_RC)
         node.mr.write("four", 4)
-        assert done(node, one, IBV_WR_RDMA_WRITE, node.sge(0, 4), there.rkey, 0x10_0004) == IBV_WC_SUCCESS
-        assert there.read(8, 0) == bytes(4) + b"four"
-        near = SGE(0x10_0008, 4, there.lkey)
-        assert done(node, one, IBV_WR_RDMA_READ, near, there.rkey, 0x10_0004) == IBV_WC_SUCCESS
-        assert there.read(4, 8) == b"four"
-        assert done(node, one, IBV_WR_RDMA_WRITE, node.sge(0, 4), there.rkey, there.buf) == IBV_WC_REM_ACCESS_ERR
+        assert done(node, item, IBV_WR_RDMA_WRITE, node.sge(0, 4), present.rkey, 0x10_0004) == IBV_WC_SUCCESS
+        assert present.read(8, 0) == bytes(4) + b"four"
+        near = SGE(0x10_0008, 4, present.lkey)
+        assert done(node, item, IBV_WR_RDMA_READ, near, present.rkey, 0x10_0004) == IBV_WC_SUCCESS
+        assert present.read(4, 8) == b"four"
+        assert done(node, item, IBV_WR_RDMA_WRITE, node.sge(0, 4), present.rkey, present.buf) == IBV_WC_REM_ACCESS_ERR
 
 
 @pytest.mark.parametrize("others", [{"address": 4096}, {"implicit": True}, {}])
@@ -210,24 +210,24 @@ def test_the_whole_space_is_on_demand(pd):
 
 
 def test_memory_on_demand_is_flushed_and_written_at_once_as_the_device_says():
-    said = IBV_ODP_SUPPORT_FLUSH | IBV_ODP_SUPPORT_ATOMIC_WRITE
+    output = IBV_ODP_SUPPORT_FLUSH | IBV_ODP_SUPPORT_ATOMIC_WRITE
     access = OPEN | IBV_ACCESS_ON_DEMAND | IBV_ACCESS_FLUSH_GLOBAL
     with Node() as node:
-        assert node.ctx.query_device_ex().odp_caps.rc_odp_caps & said == said
-        there = MREx(node.pd, 64, access)
+        assert node.ctx.query_device_ex().odp_caps.rc_odp_caps & output == output
+        present = MREx(node.pd, 64, access)
         operations = IBV_QP_EX_WITH_FLUSH | IBV_QP_EX_WITH_ATOMIC_WRITE
-        one, other = (node.qp(IBV_QPT_RC, operations=operations) for _ in range(2))
-        for mine, far in ((one, other), (other, one)):
+        item, other = (node.qp(IBV_QPT_RC, operations=operations) for _ in range(2))
+        for mine, far in ((item, other), (other, item)):
             attr = node.connected_attr(far.qp_num)
             attr.qp_access_flags = access & ~IBV_ACCESS_ON_DEMAND
             mine.to_rts(attr)
-        one.wr_start()
-        one.wr_flags = IBV_SEND_SIGNALED
-        one.wr_atomic_write(there.rkey, there.buf + 8, b"together")
-        one.wr_flush(there.rkey, there.buf, 64, IBV_FLUSH_GLOBAL, IBV_FLUSH_RANGE)
-        one.wr_complete()
+        item.wr_start()
+        item.wr_flags = IBV_SEND_SIGNALED
+        item.wr_atomic_write(present.rkey, present.buf + 8, b"together")
+        item.wr_flush(present.rkey, present.buf, 64, IBV_FLUSH_GLOBAL, IBV_FLUSH_RANGE)
+        item.wr_complete()
         assert [wc.status for wc in poll(node.cq, 2)] == [IBV_WC_SUCCESS] * 2
-        assert there.read(8, 8) == b"together"
+        assert present.read(8, 8) == b"together"
 
 
 # -- DMAHandle --------------------------------------------------------------------------------------------------------

@@ -61,8 +61,8 @@ needs_no_driver = pytest.mark.skipif(has_driver(), reason="there is a GPU here")
 
 @pytest.fixture
 def node() -> Iterator[Node]:
-    with Node() as made:
-        yield made
+    with Node() as result:
+        yield result
 
 
 @dataclass
@@ -176,7 +176,7 @@ def test_over_a_shared_memory_path_nobody_but_the_driver_touches_a_gpu(node, mon
     a, b = pair(node)
     assert a.core.find_shm_path(at_once=True) is not None
     mine, theirs = bytearray(os.urandom(9000)), bytearray(9000)
-    one, other = region(near, mine), region(far, theirs)
+    item, other = region(near, mine), region(far, theirs)
     back = "to".join(reversed(kind.split("to")))
     for length in (50, 9000):
         expected = bytes(mine[:length])
@@ -184,7 +184,7 @@ def test_over_a_shared_memory_path_nobody_but_the_driver_touches_a_gpu(node, mon
             driver.copies.clear()
             (mine if opcode == IBV_WR_RDMA_READ else theirs)[:length] = bytes(length)
             work = SendWR(
-                num_sge=1, sg=[SGE(one.address, length, one.key)], opcode=opcode, send_flags=IBV_SEND_SIGNALED
+                num_sge=1, sg=[SGE(item.address, length, item.key)], opcode=opcode, send_flags=IBV_SEND_SIGNALED
             )
             work.set_wr_rdma(other.key, other.address)
             if opcode == IBV_WR_SEND:
@@ -193,7 +193,7 @@ def test_over_a_shared_memory_path_nobody_but_the_driver_touches_a_gpu(node, mon
             done(node, 2 if opcode == IBV_WR_SEND else 1)
             assert bytes(mine[:length]) == bytes(theirs[:length]) == expected
             assert driver.copies == [(back if opcode == IBV_WR_RDMA_READ else kind, length)]
-    for held in (one, other):
+    for held in (item, other):
         node.ctx.adapter.regions.drop(held)
 
 
@@ -202,10 +202,10 @@ def test_over_a_shared_memory_path_nobody_but_the_driver_touches_a_gpu(node, mon
 
 @pytest.fixture
 def torch() -> Any:
-    found = pytest.importorskip("torch", reason="torch is not installed")
-    if not found.cuda.is_available():
+    result = pytest.importorskip("torch", reason="torch is not installed")
+    if not result.cuda.is_available():
         pytest.skip("there is no NVIDIA GPU here")
-    return found
+    return result
 
 
 @pytest.fixture
@@ -235,7 +235,7 @@ def pair(node: Node, kind: int = IBV_QPT_RC) -> tuple[Any, Any]:
 
 
 def done(node: Node, count: int = 1) -> None:
-    assert [one.status for one in poll(node.cq, count)] == [IBV_WC_SUCCESS] * count
+    assert [item.status for item in poll(node.cq, count)] == [IBV_WC_SUCCESS] * count
 
 
 @pytest.mark.gpu
@@ -248,10 +248,10 @@ def test_a_message_takes_one_copy(node, random, moved, opcode, near, far, kind):
     mine, theirs = random(SIZE, near), random(SIZE, far)
     before = mine.cpu(), theirs.cpu()
     a, b = pair(node)
-    with MR(node.pd, SIZE, ALL, address=mine) as one, MR(node.pd, SIZE, ALL, address=theirs) as other:
+    with MR(node.pd, SIZE, ALL, address=mine) as item, MR(node.pd, SIZE, ALL, address=theirs) as other:
         if opcode == IBV_WR_SEND:
             b.post_recv(RecvWR(num_sge=1, sg=[SGE(other.buf, SIZE, other.lkey)]))
-        a.post_send(request(one, opcode, (other.buf, other.rkey)))
+        a.post_send(request(item, opcode, (other.buf, other.rkey)))
         done(node, 2 if opcode == IBV_WR_SEND else 1)
     expected = before[1] if opcode == IBV_WR_RDMA_READ else before[0]
     assert mine.cpu().equal(expected)
@@ -265,7 +265,7 @@ def test_lists_may_name_tensors_and_host_memory(node, random):
     first, second, third = random(1000), random(3000), bytearray(os.urandom(500))
     sink = random(4500)
     a, b = pair(node)
-    mrs = [MR(node.pd, 0, ALL, address=one) for one in (first, second, third, sink)]
+    mrs = [MR(node.pd, 0, ALL, address=item) for item in (first, second, third, sink)]
     everything = bytes(first.cpu().numpy()) + bytes(second.cpu().numpy()) + bytes(third)
     for count in (2, 3):  # on the GPU only, and both
         length = (0, 0, 4000, 4500)[count]
@@ -282,9 +282,9 @@ def test_what_nobody_acknowledges_goes_through_the_host(node, random, moved, kin
     mine, theirs = random(1000), random(1040)
     expected = mine.cpu()
     a, b = connect(node, kind)
-    with MR(node.pd, 0, ALL, address=mine) as one, MR(node.pd, 0, ALL, address=theirs) as other:
+    with MR(node.pd, 0, ALL, address=mine) as item, MR(node.pd, 0, ALL, address=theirs) as other:
         b.post_recv(RecvWR(num_sge=1, sg=[SGE(other.buf, 1040, other.lkey)]))
-        work = request(one, IBV_WR_SEND)
+        work = request(item, IBV_WR_SEND)
         if kind == IBV_QPT_UD:
             from weft.verbs.pyverbs.addr import AH
 
@@ -355,8 +355,8 @@ def test_cupy_arrays_can_be_registered(node, random):
     cupy = pytest.importorskip("cupy")
     data, array = random(4096), cupy.zeros(1024, cupy.float32)
     a, _ = pair(node)
-    with MR(node.pd, 0, ALL, address=data) as one, MR(node.pd, 0, ALL, address=array) as other:
-        a.post_send(request(one, IBV_WR_RDMA_WRITE, (other.buf, other.rkey)))
+    with MR(node.pd, 0, ALL, address=data) as item, MR(node.pd, 0, ALL, address=array) as other:
+        a.post_send(request(item, IBV_WR_RDMA_WRITE, (other.buf, other.rkey)))
         done(node)
     assert array.get().tobytes() == bytes(data.cpu().numpy())
 
@@ -395,13 +395,13 @@ def test_the_region_keeps_the_memory_of_a_tensor(node, torch, random):
     tensor, sink = random(), random()
     expected = tensor.cpu()
     a, _ = pair(node)
-    with MR(node.pd, 0, ALL, address=tensor) as one, MR(node.pd, 0, ALL, address=sink) as other:
+    with MR(node.pd, 0, ALL, address=tensor) as item, MR(node.pd, 0, ALL, address=sink) as other:
         del tensor
         torch.cuda.empty_cache()
-        taken = [random() for _ in range(8)]
-        a.post_send(request(one, IBV_WR_RDMA_WRITE, (other.buf, other.rkey)))
+        used = [random() for _ in range(8)]
+        a.post_send(request(item, IBV_WR_RDMA_WRITE, (other.buf, other.rkey)))
         done(node)
-        del taken
+        del used
     assert sink.cpu().equal(expected)
 
 

@@ -28,5 +28,5 @@ def test_an_answer_that_comes_too_late_is_let_go_with_its_file():
     lab.sendall(frame(Kind.ANSWER, NUMBER.pack(3), b'{"has_not_taken": true}'))
     assert line.ask("has_not_taken") == {"has_not_taken": True}
     os.close(file)
-    for one in (line, lab, listener):
-        one.close()
+    for item in (line, lab, listener):
+        item.close()

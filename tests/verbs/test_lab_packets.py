@@ -47,14 +47,14 @@ WAYS = st.builds(
 @given(SEGMENTS, WAYS, st.integers(1, 0xBFFF))
 def test_a_packet_is_what_the_wire_says_and_comes_back_as_it_was(segment, way, slid):
     for headers, payload in encode(segment, 256):
-        made = _packet(way, slid, headers, payload)
+        result = _packet(way, slid, headers, payload)
         outer = [LRH(sl=way.sl, dlid=way.lid, slid=slid)]
         if way.gids is not None:
             theirs, ours = way.gids
             route = {"flow_label": way.flow_label, "hop_lmt": way.hop_limit, "t_class": way.traffic_class}
             outer.append(GRH(sgid=ours, dgid=theirs, **route))
-        assert made == Packet((*outer, *headers), payload).pack()
-        arrival = _arrival(made)
+        assert result == Packet((*outer, *headers), payload).pack()
+        arrival = _arrival(result)
         assert (arrival.slid, arrival.sl, bytes(arrival.segment.payload)) == (slid, way.sl, payload)
         assert arrival.source == AddressVector(slid, way.gids and way.gids[::-1])
 
@@ -62,12 +62,12 @@ def test_a_packet_is_what_the_wire_says_and_comes_back_as_it_was(segment, way, s
 @given(SEGMENTS, WAYS, st.data())
 def test_what_was_hurt_on_the_way_is_no_packet(segment, way, data):
     headers, payload = next(encode(segment, 256))
-    made = bytearray(_packet(way, 5, headers, payload))
+    result = bytearray(_packet(way, 5, headers, payload))
     first = 8 + (40 if way.gids is not None else 0) + 5  # behind what may change on the way: the last is resv8a
-    bit = data.draw(st.integers(8 * first, 8 * (len(made) - 2) - 1))
-    made[bit // 8] ^= 1 << bit % 8
+    bit = data.draw(st.integers(8 * first, 8 * (len(result) - 2) - 1))
+    result[bit // 8] ^= 1 << bit % 8
     with pytest.raises(Malformed):
-        _arrival(bytes(made))
+        _arrival(bytes(result))
 
 
 def test_a_piece_of_a_packet_is_none():

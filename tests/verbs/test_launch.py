@@ -60,15 +60,15 @@ def test_children_find_it_too(tmp_path):
 
 def test_what_the_caller_has_in_its_python_path_stays(tmp_path):
     (tmp_path / "mine.py").write_text("word = 'kept'", encoding="utf-8")
-    found = os.environ | {"PYTHONPATH": str(tmp_path)}
-    done = run(sys.executable, "-c", "import mine, pyverbs.wr; print(mine.word)", env=found)
+    result = os.environ | {"PYTHONPATH": str(tmp_path)}
+    done = run(sys.executable, "-c", "import mine, pyverbs.wr; print(mine.word)", env=result)
     assert done.stdout == "kept\n", done.stderr
 
 
 @pytest.mark.skipif(compiler.find() is None, reason="no C compiler")
 def test_ucx_is_told_from_where_on_rdma_pays_unless_the_caller_knows_better():
-    for given, found in (({}, "32k"), ({"UCX_RNDV_THRESH": "8k"}, "8k")):
-        assert run("sh", "-c", "echo $UCX_RNDV_THRESH", env=os.environ | given).stdout == f"{found}\n"
+    for arguments, result in (({}, "32k"), ({"UCX_RNDV_THRESH": "8k"}, "8k")):
+        assert run("sh", "-c", "echo $UCX_RNDV_THRESH", env=os.environ | arguments).stdout == f"{result}\n"
 
 
 def test_words_of_the_program_are_its_own():
@@ -100,8 +100,8 @@ def test_a_signal_ends_it():
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_no_signal_is_ignored_that_the_caller_did_not_ignore():
-    said = subprocess.check_output([*LAUNCH, "cat", "/proc/self/status"], text=True)
-    mask = next(line for line in said.splitlines() if line.startswith("SigIgn"))
+    output = subprocess.check_output([*LAUNCH, "cat", "/proc/self/status"], text=True)
+    mask = next(line for line in output.splitlines() if line.startswith("SigIgn"))
     mine = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("SigIgn"))
     pythons = 1 << signal.SIGPIPE - 1 | 1 << signal.SIGXFSZ - 1
     assert int(mask.split()[1], 16) == int(mine.split()[1], 16) & ~pythons

@@ -87,8 +87,8 @@ def test_threads_that_ask_for_the_same_path_at_the_same_time_get_the_same_grant(
 
     own.carrier.line.ask = ask  # type: ignore[method-assign,assignment]
     with ThreadPoolExecutor() as threads:
-        asked = threads.submit(second)
-        assert handover() == asked.result() is not None
+        requests = threads.submit(second)
+        assert handover() == requests.result() is not None
     assert asks == 1
     own.carrier.close()
 

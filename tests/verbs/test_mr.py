@@ -79,12 +79,12 @@ def test_letting_others_write_needs_local_write(pd, access):
 
 
 def test_memory_that_is_not_mapped_is_refused_unless_on_demand(pd):
-    gone = mem_alloc.mmap(length=65536)
-    mem_alloc.munmap(gone, 65536)
+    removed = mem_alloc.mmap(length=65536)
+    mem_alloc.munmap(removed, 65536)
     with pytest.raises(PyverbsRDMAError, match="are mapped") as caught:
-        MR(pd, 100, WRITE, address=gone)
+        MR(pd, 100, WRITE, address=removed)
     assert caught.value.error_code == errno.EFAULT
-    MR(pd, 100, WRITE | IBV_ACCESS_ON_DEMAND, address=gone)
+    MR(pd, 100, WRITE | IBV_ACCESS_ON_DEMAND, address=removed)
 
 
 def test_a_given_address_is_used_and_not_freed(pd):

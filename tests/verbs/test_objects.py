@@ -31,8 +31,8 @@ def test_children_end_before_their_parent_and_the_youngest_first():
     with parent:
         pass
     assert ends == ["child2", "child1", "child0", "parent"]
-    for thing in [parent, *children]:
-        thing.close()
+    for item in [parent, *children]:
+        item.close()
     assert len(ends) == 4
 
 

@@ -38,8 +38,8 @@ def post(wire: Wire, a, b, sent: list[bytes], **more) -> None:
 def received(wire: Wire, skipped: int = 0) -> list[bytes]:
     """In the order of the completions."""
     done = taken(wire.b.cq, 100)
-    assert {int(one.status) for one in done} <= ENDS
-    return [wire.b.get(one.wr_id * ROOM, one.byte_len)[skipped:] for one in done if one.status == OK]
+    assert {int(item.status) for item in done} <= ENDS
+    return [wire.b.get(item.wr_id * ROOM, item.byte_len)[skipped:] for item in done if item.status == OK]
 
 
 @settings(max_examples=40)

@@ -29,7 +29,7 @@ def segments(draw):
         if op == Op.ATOMIC_WRITE
         else b""
     )
-    made = Segment(
+    result = Segment(
         op=op,
         service=service,
         dest_qp=draw(U24),
@@ -41,42 +41,56 @@ def segments(draw):
         payload=payload,
     )
     if op in (Op.WRITE, Op.READ, Op.ATOMIC_WRITE, Op.FLUSH):
-        made.va, made.rkey, made.length = draw(U64), draw(U32), draw(U32)
+        result.va, result.rkey, result.length = draw(U64), draw(U32), draw(U32)
     if op in (Op.COMPARE_SWAP, Op.FETCH_ADD):
-        made.va, made.rkey, made.swap, made.compare = draw(U64), draw(U32), draw(U64), draw(U64)
+        result.va, result.rkey, result.swap, result.compare = draw(U64), draw(U32), draw(U64), draw(U64)
     if op == Op.ATOMIC_RESPONSE:
-        made.swap = draw(U64)
+        result.swap = draw(U64)
     if op in (Op.READ_RESPONSE, Op.ATOMIC_RESPONSE, Op.ACKNOWLEDGE):
-        made.syndrome, made.msn = draw(st.sampled_from([0x1F, 0x21, 0x60])), draw(U24)
+        result.syndrome, result.msn = draw(st.sampled_from([0x1F, 0x21, 0x60])), draw(U24)
     if service == Service.RD:
-        made.ee = draw(U24)
+        result.ee = draw(U24)
     if op in REQUESTS and service == Service.RD:
-        made.source_qp, made.q_key = draw(U24), draw(U32)
+        result.source_qp, result.q_key = draw(U24), draw(U32)
     if op in REQUESTS and service == Service.XRC:
-        made.srq = draw(U24)
+        result.srq = draw(U24)
     if op in (Op.SEND, Op.WRITE) and draw(st.booleans()):
-        made.immediate = draw(U32)
-    return made
+        result.immediate = draw(U32)
+    return result
 
 
 @given(segments())
 def test_what_is_encoded_decodes_to_the_packets_of_the_segment(segment):
     decoded = [decode(headers, payload) for headers, payload in encode(segment, 256)]
-    wanted = segment.packets(256)
-    assert len(decoded) == len(wanted) == segment.count
-    for got, one in zip(decoded, wanted, strict=True):
-        assert (got.op, got.psn, got.first, got.last, got.payload) == (
-            one.op,
-            one.psn,
-            one.first,
-            one.last,
-            one.payload,
+    expected = segment.packets(256)
+    assert len(decoded) == len(expected) == segment.count
+    for received, item in zip(decoded, expected, strict=True):
+        assert (received.op, received.psn, received.first, received.last, received.payload) == (
+            item.op,
+            item.psn,
+            item.first,
+            item.last,
+            item.payload,
         )
-        assert (got.p_key, got.solicited, got.ack_request) == (one.p_key, one.solicited, one.ack_request)
-        assert (got.immediate, got.dest_qp) == (one.immediate, one.dest_qp)
-        assert (got.ee, got.source_qp, got.q_key, got.srq) == (one.ee, one.source_qp, one.q_key, one.srq)
-        if one.first:
-            assert (got.va, got.rkey, got.length, got.swap) == (one.va, one.rkey, one.length, one.swap)
+        assert (received.p_key, received.solicited, received.ack_request) == (
+            item.p_key,
+            item.solicited,
+            item.ack_request,
+        )
+        assert (received.immediate, received.dest_qp) == (item.immediate, item.dest_qp)
+        assert (received.ee, received.source_qp, received.q_key, received.srq) == (
+            item.ee,
+            item.source_qp,
+            item.q_key,
+            item.srq,
+        )
+        if item.first:
+            assert (received.va, received.rkey, received.length, received.swap) == (
+                item.va,
+                item.rkey,
+                item.length,
+                item.swap,
+            )
 
 
 def test_only_the_first_packet_of_a_write_has_the_reth():
@@ -84,7 +98,7 @@ def test_only_the_first_packet_of_a_write_has_the_reth():
         op=Op.WRITE, service=Service.RC, dest_qp=7, psn=9, count=3, va=5, rkey=6, length=600, payload=bytes(600)
     )
     opcodes = [
-        (headers[0].opcode, any(isinstance(one, RETH) for one in headers)) for headers, _ in encode(segment, 256)
+        (headers[0].opcode, any(isinstance(header, RETH) for header in headers)) for headers, _ in encode(segment, 256)
     ]
     assert opcodes == [
         (Opcode.RC_RDMA_WRITE_FIRST, True),

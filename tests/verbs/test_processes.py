@@ -34,10 +34,10 @@ def device() -> str:
 @pytest.fixture
 def ends(device) -> Iterator[dict[str, ProcessCarrier]]:
     """Two carriers as two processes have them."""
-    made = {name: ProcessCarrier((GID,), device) for name in ("a", "b")}
-    yield made
-    for one in made.values():
-        one.close()
+    result = {name: ProcessCarrier((GID,), device) for name in ("a", "b")}
+    yield result
+    for item in result.values():
+        item.close()
 
 
 def datagram(dest_qp: int, payload: bytes = b"x") -> Segment:

@@ -27,11 +27,11 @@ def ends(server: subprocess.Popen[str], client: subprocess.Popen[str]) -> list[s
     """What each printed last, if both ended well; one that fails ends the other, which would wait for it."""
     both = (client, server)
     wait_until(lambda: any(one.poll() for one in both) or all(one.poll() == 0 for one in both), "both ends to end")
-    for one in both:
-        one.kill()
-    said = [one.communicate() for one in both]
-    assert [one.returncode for one in both] == [0, 0], said
-    return [out.splitlines()[-1] for out, _ in said]
+    for item in both:
+        item.kill()
+    output = [item.communicate() for item in both]
+    assert [item.returncode for item in both] == [0, 0], output
+    return [out.splitlines()[-1] for out, _ in output]
 
 
 @pytest.mark.parametrize(("index", "gid"), [(1, LINK_LOCAL), (3, IPV4)])

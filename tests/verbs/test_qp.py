@@ -41,8 +41,8 @@ from weft.verbs.pyverbs.wr import SGE, RecvWR, SendWR
 
 @pytest.fixture
 def node():
-    with Node() as made:
-        yield made
+    with Node() as result:
+        yield result
 
 
 @pytest.fixture

@@ -60,15 +60,15 @@ def test_a_message_names_path_sender_and_receiver():
 
 def test_writes_reads_and_atomics_go_the_same_way():
     wire, ee, _, a, b = one_pair()
-    there = {"va": wire.b.at + 4096, "rkey": wire.b.region.key}
+    present = {"va": wire.b.at + 4096, "rkey": wire.b.region.key}
     wire.a.put(0, random.Random(2).randbytes(3000))
     wire.b.receive(b, 9, 0, 0)
-    send(wire.a, a, ee, b, 1, 0, 3000, W.IBV_WR_RDMA_WRITE_WITH_IMM, immediate=5, **there)
-    send(wire.a, a, ee, b, 2, 8000, 3000, W.IBV_WR_RDMA_READ, **there)
+    send(wire.a, a, ee, b, 1, 0, 3000, W.IBV_WR_RDMA_WRITE_WITH_IMM, immediate=5, **present)
+    send(wire.a, a, ee, b, 2, 8000, 3000, W.IBV_WR_RDMA_READ, **present)
     wire.b.put(0, (40).to_bytes(8, "little"))
-    there["va"] = wire.b.at
-    send(wire.a, a, ee, b, 3, 16_000, 8, W.IBV_WR_ATOMIC_FETCH_AND_ADD, swap=2, **there)
-    send(wire.a, a, ee, b, 4, 16_008, 8, W.IBV_WR_ATOMIC_CMP_AND_SWP, compare=42, swap=7, **there)
+    present["va"] = wire.b.at
+    send(wire.a, a, ee, b, 3, 16_000, 8, W.IBV_WR_ATOMIC_FETCH_AND_ADD, swap=2, **present)
+    send(wire.a, a, ee, b, 4, 16_008, 8, W.IBV_WR_ATOMIC_CMP_AND_SWP, compare=42, swap=7, **present)
     wire.run()
     assert wire.a.done() == [(number, OK) for number in (1, 2, 3, 4)]
     assert wire.a.get(8000, 3000) == wire.b.get(4096, 3000) == wire.a.get(0, 3000)
@@ -80,8 +80,8 @@ def test_writes_reads_and_atomics_go_the_same_way():
 
 def test_one_path_carries_one_message_at_a_time_whoever_sends():
     wire, ee, _, a, b = one_pair()
-    others = [queue_pair(wire.a) for _ in range(3)]
-    for number, qp in enumerate([a, *others] * 2):
+    rest = [queue_pair(wire.a) for _ in range(3)]
+    for number, qp in enumerate([a, *rest] * 2):
         wire.b.receive(b, number, number * 2048, 2048)
         send(wire.a, qp, ee, b, number, number * 2048, 2000)
     under_way = 0
@@ -94,11 +94,11 @@ def test_one_path_carries_one_message_at_a_time_whoever_sends():
 
 def in_order(wire: Wire) -> list[Segment]:
     """Let it run; what both ends sent, in the order in which they did."""
-    seen: list[Segment] = []
+    observed: list[Segment] = []
     for end in wire.ends.values():
-        end.send = watched(end.send, seen)
+        end.send = watched(end.send, observed)
     wire.run()
-    return seen
+    return observed
 
 
 def watched(send, seen):
@@ -393,8 +393,8 @@ def test_a_queue_pair_goes_on_after_its_error_and_from_a_drained_queue():
     send(wire.a, a, ee, b, 2, 0, 10)
     wire.run()
     assert wire.a.done() == [(2, OK)]
-    told = []
-    a.on_event, a.wants_drained = told.append, True
+    messages = []
+    a.on_event, a.wants_drained = messages.append, True
     send(wire.a, a, ee, b, 3, 0, 10)  # nobody is ready for it
     wire.run()
     a.enter(S.IBV_QPS_SQD)
@@ -402,7 +402,7 @@ def test_a_queue_pair_goes_on_after_its_error_and_from_a_drained_queue():
     wire.b.receive(b, 3, 0, 10)
     wire.b.receive(b, 4, 0, 10)
     wire.run(0.1)
-    assert (wire.a.done(), told) == ([(3, OK)], [ibv_event_type.IBV_EVENT_SQ_DRAINED])
+    assert (wire.a.done(), messages) == ([(3, OK)], [ibv_event_type.IBV_EVENT_SQ_DRAINED])
     a.enter(S.IBV_QPS_RTS)
     wire.run()
     assert wire.a.done() == [(4, OK)]
@@ -471,7 +471,7 @@ def test_whatever_the_faults_everything_arrives_once_and_in_order(seed, loss, do
 
 def check(wire: Wire, ee, posted, bad: int, arrives: dict[int, bytes], sums: int) -> None:
     done, received = taken(wire.a.cq, 1000), taken(wire.b.cq, 1000)
-    statuses = {one.status for one in done}
+    statuses = {item.status for item in done}
     if statuses & {WC.IBV_WC_RETRY_EXC_ERR, WC.IBV_WC_INV_EEC_STATE_ERR}:  # the retries ended, and all that follows
         allowed = {WC.IBV_WC_RETRY_EXC_ERR, WC.IBV_WC_INV_EEC_STATE_ERR, WC.IBV_WC_WR_FLUSH_ERR}
         assert statuses <= allowed | {WC.IBV_WC_SUCCESS, WC.IBV_WC_REM_INV_RD_REQ_ERR}
@@ -479,20 +479,20 @@ def check(wire: Wire, ee, posted, bad: int, arrives: dict[int, bytes], sums: int
     else:
         last = {qp: [(99, WC.IBV_WC_REM_INV_RD_REQ_ERR)] if qp == bad else [] for qp in posted}
         for qp, numbers in posted.items():
-            wanted = [(number, WC.IBV_WC_SUCCESS) for number in numbers] + last[qp]
-            assert [(one.wr_id, one.status) for one in done if one.qp_num == qp] == wanted
+            expected = [(number, WC.IBV_WC_SUCCESS) for number in numbers] + last[qp]
+            assert [(item.wr_id, item.status) for item in done if item.qp_num == qp] == expected
         assert int.from_bytes(wire.b.get(SUM_AT, 8), "little") == sums
-    good = {one.wr_id for one in done if one.status == WC.IBV_WC_SUCCESS}
-    told = [one.immediate for one in received if one.status == WC.IBV_WC_SUCCESS]
-    assert len(set(told)) == len(told)  # once
+    good = {item.wr_id for item in done if item.status == WC.IBV_WC_SUCCESS}
+    messages = [item.immediate for item in received if item.status == WC.IBV_WC_SUCCESS]
+    assert len(set(messages)) == len(messages)  # once
     for qp, numbers in posted.items():  # in order, of each sender to each receiver
-        for target in {one.qp_num for one in received}:
-            of_both = [one.immediate for one in received if (one.src_qp, one.qp_num) == (qp, target)]
+        for target in {item.qp_num for item in received}:
+            of_both = [item.immediate for item in received if (item.src_qp, item.qp_num) == (qp, target)]
             assert of_both == sorted(of_both)
             assert set(of_both) <= set(numbers)
-    for one in received:
-        if one.opcode == ibv_wc_opcode.IBV_WC_RECV and one.status == WC.IBV_WC_SUCCESS:
-            assert wire.b.get(BUFFERS_AT + one.wr_id * SLOT, one.byte_len) == arrives.pop(one.immediate)
+    for item in received:
+        if item.opcode == ibv_wc_opcode.IBV_WC_RECV and item.status == WC.IBV_WC_SUCCESS:
+            assert wire.b.get(BUFFERS_AT + item.wr_id * SLOT, item.byte_len) == arrives.pop(item.immediate)
     for number, data in arrives.items():
-        if number in good and number not in told:
+        if number in good and number not in messages:
             assert wire.b.get(number * SLOT, len(data)) == data

@@ -27,17 +27,17 @@ def in_a_kernel(address):
     request = _send_request(address)
     request.va = request.wr_id + 1
     release(request, "swap", acquire(request, "compare"))
-    taken, not_taken = exchange(request, "number", 9, 10), exchange(request, "number", 9, 11)
-    return numbers(request), taken and not not_taken
+    used, not_taken = exchange(request, "number", 9, 10), exchange(request, "number", 9, 11)
+    return numbers(request), used and not not_taken
 
 
 def test_a_kernel_reads_and_writes_what_python_does_by_the_same_names():
     request = layout.SendRequest(opcode=1, flags=2, wr_id=3, compare=(1 << 64) - 1, number=9)
-    found, right = in_a_kernel(ctypes.addressof(request))
+    result, right = in_a_kernel(ctypes.addressof(request))
     assert right
-    assert found == tuple(getattr(request, name) for name in layout.SendRequest.names)
+    assert result == tuple(getattr(request, name) for name in layout.SendRequest.names)
     assert (request.va, request.swap, request.number) == (4, (1 << 64) - 1, 10)
-    assert layout.SendRequest.form.unpack(bytes(request)) == found
+    assert layout.SendRequest.form.unpack(bytes(request)) == result
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="there is no compiler of C here")

@@ -44,9 +44,9 @@ def pair():
 
 @pytest.fixture
 def stranger():
-    made = Stranger(loopback_address(9))
-    yield made
-    made.close()
+    result = Stranger(loopback_address(9))
+    yield result
+    result.close()
 
 
 def ends(pair: tuple[RoceCarrier, RoceCarrier], **settings: int):
@@ -127,9 +127,9 @@ def test_a_long_read_that_ends_past_the_region_is_an_access_error(pair):
         memory = bytearray(size)
         at = ctypes.addressof(ctypes.c_char.from_buffer(memory))
         regions.append((memory, at, host.adapter.regions.register(host.pd, at, size, ALL)))
-    (_, here, own), (_, there, theirs) = regions
-    place, flags = Place(here, size, own.key), IBV_SEND_SIGNALED
-    work = SendWork(wr_id=1, opcode=READ, places=(place,), flags=flags, va=there + 1, rkey=theirs.key)
+    (_, local, own), (_, existing, theirs) = regions
+    place, flags = Place(local, size, own.key), IBV_SEND_SIGNALED
+    work = SendWork(wr_id=1, opcode=READ, places=(place,), flags=flags, va=existing + 1, rkey=theirs.key)
     mine.post_send(work)
     a.adapter.wake(mine)
     assert until_done(a, b, 60) == [(1, int(ibv_wc_status.IBV_WC_REM_ACCESS_ERR))]
@@ -149,13 +149,13 @@ def test_a_long_message_arrives_in_few_runs_each_with_many_packets(pair):
 
 @pytest.mark.parametrize("op", [Op.SEND, Op.WRITE])
 def test_a_run_has_what_its_last_packet_has(pair, op):
-    wanted = Segment(
+    expected = Segment(
         op=op, service=Service.RC, dest_qp=5, psn=1, count=9, solicited=True, ack_request=True, immediate=77,
         va=3, rkey=4, length=9000, payload=bytes(9000),
     )  # fmt: skip
-    pair[0].send(wanted, (pair[1].gid, pair[0].gid), 1024)
+    pair[0].send(expected, (pair[1].gid, pair[0].gid), 1024)
     came = [arrival.segment for arrival in pair[1].receive()]
-    assert [(one.first, one.last, one.count, one.solicited, one.ack_request, one.immediate) for one in came] == [
+    assert [(item.first, item.last, item.count, item.solicited, item.ack_request, item.immediate) for item in came] == [
         (True, True, 9, True, True, 77)
     ]
 
@@ -169,20 +169,20 @@ def test_a_part_of_a_message_asks_for_an_acknowledgement_at_its_end(pair):
 
 
 def test_runs_end_where_a_packet_is_missing_or_of_another_message(pair, stranger):
-    here = loopback_address(1)
-    one = Segment(op=Op.SEND, service=Service.RC, dest_qp=5, psn=0xFFFFFE, count=6, payload=bytes(600))
-    datagrams = stranger.datagrams(here, one, 100)
-    other = stranger.datagrams(here, Segment(op=Op.SEND, service=Service.RC, dest_qp=6, psn=0xFFFFFF), 100)
+    local = loopback_address(1)
+    item = Segment(op=Op.SEND, service=Service.RC, dest_qp=5, psn=0xFFFFFE, count=6, payload=bytes(600))
+    datagrams = stranger.datagrams(local, item, 100)
+    other = stranger.datagrams(local, Segment(op=Op.SEND, service=Service.RC, dest_qp=6, psn=0xFFFFFF), 100)
     for datagram in (*datagrams[:3], *other, datagrams[3], datagrams[5]):
-        stranger.send(here, datagram)
+        stranger.send(local, datagram)
     runs = [(arrival.segment.dest_qp, arrival.segment.psn, arrival.segment.count) for arrival in pair[0].receive()]
     assert runs == [(5, 0xFFFFFE, 3), (6, 0xFFFFFF, 1), (5, 1, 1), (5, 3, 1)]
 
 
 def test_of_packets_that_came_together_only_the_wrong_one_is_dropped(pair, stranger):
-    here = loopback_address(1)
+    local = loopback_address(1)
     datagrams = [
-        stranger.datagram(here, (header,), bytes(1000), identification=number)
+        stranger.datagram(local, (header,), bytes(1000), identification=number)
         for number, header in enumerate(
             BTH(opcode=opcode, m=1, dest_qp=5, psn=10 + index)
             for index, opcode in enumerate([Opcode.RC_SEND_FIRST] + [Opcode.RC_SEND_MIDDLE] * 4)
@@ -192,7 +192,7 @@ def test_of_packets_that_came_together_only_the_wrong_one_is_dropped(pair, stran
     whole = bytearray(b"".join(datagrams))
     whole[2 * unit + 100] ^= 1
     stranger.socket.sendmsg(
-        [whole], [(layout.SOL_UDP, layout.UDP_SEGMENT, unit.to_bytes(2, "little"))], 0, (here, 4791)
+        [whole], [(layout.SOL_UDP, layout.UDP_SEGMENT, unit.to_bytes(2, "little"))], 0, (local, 4791)
     )
     came = [(arrival.segment.psn, arrival.segment.count) for arrival in pair[0].receive()]
     assert came == [(10, 2), (13, 2)]
@@ -261,10 +261,10 @@ def test_no_more_is_on_its_way_than_the_window(pair, opcode):
     a.send(mine, 1, 0, 1 << 20, opcode, va=b.at, rkey=b.region.key)
     a.adapter.progress()
     b.adapter.progress()
-    assert 0 < sum(len(one.payload) for one in sent) <= 64 << 10
+    assert 0 < sum(len(item.payload) for item in sent) <= 64 << 10
     assert until_done(a, b) == [(1, OK)]
     assert target.get(0, 1 << 20) == source.get(0, 1 << 20)
-    assert sum(len(one.payload) for one in sent) == 1 << 20
+    assert sum(len(item.payload) for item in sent) == 1 << 20
 
 
 def test_the_window_is_no_more_than_the_socket_holds():
@@ -354,13 +354,13 @@ def test_what_is_sent_together_is_captured_as_the_packets_that_it_becomes():
     file = io.BytesIO()
     a, b = RoceCarrier(loopback_address(3), capture=file), RoceCarrier(loopback_address(4))
     try:
-        one, other, mine, theirs = ends((a, b))
+        item, other, mine, theirs = ends((a, b))
         frames: list[bytes] = []
         write = PcapWriter.write
         a._pcap.write = lambda frame, time_ps: frames.append(frame) or write(a._pcap, frame, time_ps)
         other.receive(theirs, 1, 0, 5000)
-        one.send(mine, 1, 0, 5000)
-        settle(one, other)
+        item.send(mine, 1, 0, 5000)
+        settle(item, other)
         assert [len(frame) for frame in frames] == [42 + 12 + 1024 + 4] * 4 + [42 + 12 + 904 + 4, 42 + 12 + 4 + 4]
         assert len(file.getvalue()) == 24 + sum(16 + len(frame) for frame in frames)
     finally:

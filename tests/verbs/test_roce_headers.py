@@ -24,8 +24,8 @@ MTU = 256
 
 def headers(packet: Segment) -> bytes:
     """By objects."""
-    ((made, _),) = encode(packet, MTU)
-    return b"".join(header.raw for header in made)
+    ((result, _),) = encode(packet, MTU)
+    return b"".join(header.raw for header in result)
 
 
 @given(segments())
@@ -49,9 +49,9 @@ def without_psn(head: bytes) -> bytes:
 @given(segments())
 def test_headers_are_read_as_they_were_written(segment):
     for packet in segment.packets(MTU):
-        found = unpack(headers(packet) + b"whatever follows", packet.payload)
-        assert headers(found) == headers(packet)
-        assert (found.op, found.first, found.last, found.payload) == (
+        result = unpack(headers(packet) + b"whatever follows", packet.payload)
+        assert headers(result) == headers(packet)
+        assert (result.op, result.first, result.last, result.payload) == (
             packet.op,
             packet.first,
             packet.last,
@@ -75,8 +75,8 @@ def crcs(data, copy, other):
 def test_every_crc_is_that_of_zlib(skipped, size, seed):
     data = random.Random(seed).randbytes(skipped + size)
     copies = np.zeros(size, np.uint8), np.zeros(size, np.uint8)
-    found = crcs(np.frombuffer(data, np.uint8)[skipped:], *copies)
-    assert {int(one) ^ 0xFFFFFFFF for one in found} == {zlib.crc32(data[skipped:])}
+    result = crcs(np.frombuffer(data, np.uint8)[skipped:], *copies)
+    assert {int(item) ^ 0xFFFFFFFF for item in result} == {zlib.crc32(data[skipped:])}
     assert [copy.tobytes() for copy in copies] == [data[skipped:]] * 2
 
 
@@ -92,8 +92,8 @@ def test_folding_gives_the_crc_of_zlib(skipped, size, seed):
     """By PCLMULQDQ on x86-64, by PMULL on ARM: the same folds."""
     data = random.Random(seed).randbytes(skipped + size)
     copy = np.zeros(size, np.uint8)
-    found = folded_crcs(np.frombuffer(data, np.uint8)[skipped:], copy)
-    assert {int(one) ^ 0xFFFFFFFF for one in found} == {zlib.crc32(data[skipped:])}
+    result = folded_crcs(np.frombuffer(data, np.uint8)[skipped:], copy)
+    assert {int(item) ^ 0xFFFFFFFF for item in result} == {zlib.crc32(data[skipped:])}
     assert copy.tobytes() == data[skipped:]
 
 

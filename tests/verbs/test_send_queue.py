@@ -19,8 +19,8 @@ FITS = CAP.max_send_wr
 
 @pytest.fixture
 def node():
-    with Node() as made:
-        yield made
+    with Node() as result:
+        yield result
 
 
 @pytest.fixture(params=("packets", "lane"))
@@ -93,11 +93,11 @@ def test_a_queue_that_was_reset_is_empty(node, pair):
     works = [write(node, n) for n in range(FITS)]
     assert posted(a.post_send, works) == FITS
     settle(a)
-    for one, other in ((a, b), (b, a)):
+    for item, other in ((a, b), (b, a)):
         attr = QPAttr()
         attr.qp_state = e.IBV_QPS_RESET
-        one.modify(attr, e.IBV_QP_STATE)
-        one.to_rts(node.connected_attr(other.qp_num))
+        item.modify(attr, e.IBV_QP_STATE)
+        item.to_rts(node.connected_attr(other.qp_num))
     assert node.cq.poll(1)[0] == 0
     assert posted(a.post_send, [*works, works[0]]) == FITS
 

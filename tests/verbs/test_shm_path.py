@@ -43,8 +43,8 @@ MIDDLE = 2048  # of a node's memory: below is what is sent, above is where it go
 
 @pytest.fixture
 def node() -> Iterator[Node]:
-    with Node() as made:
-        yield made
+    with Node() as result:
+        yield result
 
 
 # -- the same as packets ----------------------------------------------------------------------------------------------
@@ -110,11 +110,11 @@ class World:
         self.node.ctx.close()
 
     def elements(self, sizes: tuple[int, ...], at: int) -> list[SGE]:
-        made = []
+        result = []
         for size in sizes:
-            made.append(self.node.sge(at, size))
+            result.append(self.node.sge(at, size))
             at += size
-        return made
+        return result
 
     def do(self, request: Request) -> list[tuple[int, ...]]:
         """Everything that can be seen of it."""
@@ -202,8 +202,8 @@ def test_a_meter_counts_the_packets_that_were_not_sent(size, opcode, kind):
         meter = path.a.core.shm_path._peer.meter
         meter.requests = meter.request_bytes = meter.responses = meter.response_bytes = 0  # paths of a process share it
         assert path.do(request)
-        there, back = ([size for which, size in sent if which == response] for response in (False, True))
-        assert (meter.requests, meter.request_bytes) == (len(there), sum(there))
+        present, back = ([size for choice, size in sent if choice == response] for response in (False, True))
+        assert (meter.requests, meter.request_bytes) == (len(present), sum(present))
         assert (meter.responses, meter.response_bytes) == (len(back), sum(back))
     finally:
         packets.end()
@@ -354,18 +354,18 @@ def test_the_first_request_takes_the_path_to_a_queue_pair_that_never_sends(node,
 def test_a_path_completes_a_send_at_once_though_a_thread_waits_for_it(node):
     """The thread is woken afterwards: until then the answer could come."""
     channel = CompChannel(node.ctx)
-    told = CQ(node.ctx, 8, None, channel)
-    a, b = node.qp(e.IBV_QPT_RC, cq=told), node.qp(e.IBV_QPT_RC)
+    messages = CQ(node.ctx, 8, None, channel)
+    a, b = node.qp(e.IBV_QPT_RC, cq=messages), node.qp(e.IBV_QPT_RC)
     for mine, other in ((a, b), (b, a)):
         mine.to_rts(node.connected_attr(other.qp_num))
     path = a.core.find_shm_path(at_once=True)
     b.post_recv(RecvWR(num_sge=1, sg=[node.sge(MIDDLE, 8)]))
-    told.req_notify()
+    messages.req_notify()
     request = SendWR(num_sge=1, sg=[node.sge(0, 8)], opcode=e.IBV_WR_SEND, send_flags=e.IBV_SEND_SIGNALED)
     code = execute.post(path.words, request.raw)
-    assert (code, a.core.record.telling, len(told.core)) == (requests.WAKE, 0, 1)
+    assert (code, a.core.record.telling, len(messages.core)) == (requests.WAKE, 0, 1)
     assert path.finish(code)
-    channel.get_cq_event(told)
+    channel.get_cq_event(messages)
 
 
 @pytest.mark.parametrize("kind", [e.IBV_QPT_RC, e.IBV_QPT_UC])
@@ -383,17 +383,17 @@ def test_packets_under_way_are_marked_until_they_are_acknowledged(node, kind):
 
 def test_who_waits_for_an_event_is_woken_by_a_lane(node):
     channel = CompChannel(node.ctx)
-    told = CQ(node.ctx, 10, channel=channel)
-    a, b = node.qp(e.IBV_QPT_RC), node.qp(e.IBV_QPT_RC, cq=told)
+    messages = CQ(node.ctx, 10, channel=channel)
+    a, b = node.qp(e.IBV_QPT_RC), node.qp(e.IBV_QPT_RC, cq=messages)
     for mine, other in ((a, b), (b, a)):
         mine.to_rts(node.connected_attr(other.qp_num))
     b.post_recv(RecvWR(3, 1, [node.sge(MIDDLE, 8)]))
-    told.req_notify()
+    messages.req_notify()
     assert a.core.find_shm_path(at_once=True) is not None
     a.post_send(SendWR(1, e.IBV_WR_SEND, 1, 0, [node.sge(0, 8)], e.IBV_SEND_SIGNALED))
     assert not a.core.sends
-    channel.get_cq_event(told)
-    assert poll(told, 1)[0].status == OK
+    channel.get_cq_event(messages)
+    assert poll(messages, 1)[0].status == OK
 
 
 # -- memory and lock --------------------------------------------------------------------------------------------------
@@ -407,8 +407,8 @@ def test_who_waits_for_an_event_is_woken_by_a_lane(node):
 @settings(max_examples=50)
 def test_blocks_never_overlap_and_come_empty(steps):
     memory, blocks = QueueMemory(can_be_shared=True), []
-    for what, size, which in steps:
-        if what == "take":
+    for kind, size, choice in steps:
+        if kind == "take":
             at = memory.allocate(size)
             ends = at, at + size - 1
             assert not any(memory.bytes[end] for end in ends)
@@ -417,7 +417,7 @@ def test_blocks_never_overlap_and_come_empty(steps):
                 memory.bytes[end] = 1
             blocks.append((at, size))
         elif blocks:
-            memory.give_back(*blocks.pop(which % len(blocks)))
+            memory.give_back(*blocks.pop(choice % len(blocks)))
 
 
 def test_the_lock_of_a_process_that_is_gone_is_free():

@@ -36,8 +36,8 @@ from weft.verbs.pyverbs.xrcd import XRCD, XRCDInitAttr
 
 @pytest.fixture
 def node():
-    with Node() as made:
-        yield made
+    with Node() as result:
+        yield result
 
 
 def shared(node, max_wr=5, limit=0):
@@ -52,11 +52,11 @@ def test_all_queue_pairs_take_from_it_in_order(node):
     srq = shared(node)
     pairs = [connect(node, IBV_QPT_RC, srq=srq) for _ in range(2)]
     srq.post_recv(receive(node, 1, receive(node, 2, receive(node, 3))))
-    taken = []
+    used = []
     for turn in (0, 1, 0):
         pairs[turn][0].post_send(SendWR(wr_id=99, num_sge=1, sg=[node.sge(0, 8)]))
-        taken += [(wc.wr_id, wc.qp_num) for wc in poll(node.cq, 2) if wc.wr_id != 99]
-    assert taken == [(1, pairs[0][1].qp_num), (2, pairs[1][1].qp_num), (3, pairs[0][1].qp_num)]
+        used += [(wc.wr_id, wc.qp_num) for wc in poll(node.cq, 2) if wc.wr_id != 99]
+    assert used == [(1, pairs[0][1].qp_num), (2, pairs[1][1].qp_num), (3, pairs[0][1].qp_num)]
 
 
 def test_a_queue_pair_that_has_one_takes_no_receive_requests_itself(node):
@@ -148,15 +148,15 @@ def xrc_pair(node, xrcd):
 def test_40_a_sender_names_the_queue_and_processes_share_it_by_a_file(node):
     with tempfile.TemporaryFile() as file:
         xrcd, same, other = domain(node, file.fileno()), domain(node, os.dup(file.fileno())), domain(node, -1)
-        queues = {one: xrc_queue(node, one) for one in (xrcd, same, other)}
+        queues = {item: xrc_queue(node, item) for item in (xrcd, same, other)}
         sender, _ = xrc_pair(node, xrcd)
-        for number, one in enumerate((xrcd, same, other)):
-            queues[one].post_recv(receive(node, number))
+        for number, item in enumerate((xrcd, same, other)):
+            queues[item].post_recv(receive(node, number))
             wr = SendWR(wr_id=50, num_sge=1, sg=[node.sge(0, 8)])
-            wr.set_qp_type_xrc(queues[one].get_srq_num())
+            wr.set_qp_type_xrc(queues[item].get_srq_num())
             sender.post_send(wr)
-            done = {wc.wr_id: wc.status == 0 for wc in poll(node.cq, 1 if one is other else 2)}
-            assert done == ({50: False} if one is other else {50: True, number: True})
+            done = {wc.wr_id: wc.status == 0 for wc in poll(node.cq, 1 if item is other else 2)}
+            assert done == ({50: False} if item is other else {50: True, number: True})
 
 
 def test_a_domain_needs_a_file_or_is_created(node):

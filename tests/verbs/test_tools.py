@@ -111,8 +111,8 @@ def test_every_test_prints_perftests_columns_at_both_ends(pair, test, engine):
     text = pair.run(perftest.main, test, "-n", "20")
     assert pair.failed is None
     size = "8" if "atomic" in test else "2" if test.is_latency else "65536"
-    for said in (text, "\n".join(pair.server)):
-        (row,) = rows(said)
+    for output in (text, "\n".join(pair.server)):
+        (row,) = rows(output)
         assert row[:2] == [size, "20"]
         assert len(row) == (9 if test.is_latency else 5)
         figures = [float(value) for value in row[2:]]
@@ -178,13 +178,13 @@ def test_what_shared_memory_does_not_take_goes_as_packets(pair, test, words, mon
     """Kernels leave at every message, and go on where they were."""
 
     def closed(end: Endpoint, watch: Watch) -> CompiledLoop:
-        loop = made(end, watch)
+        loop = result(end, watch)
         assert isinstance(loop, CompiledLoop)
         for path in loop._paths:
             monkeypatch.setattr(path._peer.meter, "is_open", 0)  # until the end: paths of this process share it
         return loop
 
-    made = compiled_loop.compiled_loop
+    result = compiled_loop.compiled_loop
     monkeypatch.setattr(compiled_loop, "compiled_loop", closed)
     facts = json.loads(pair.run(perftest.main, test, "-n", "40", *words, "--json"))
     assert (facts["engine"], facts["verified"]) == ("compiled", True)
@@ -360,9 +360,9 @@ def test_the_peak_is_the_best_stretch_from_a_posting_to_a_completion():
 
 
 def test_pauses_between_batches_do_not_count():
-    one = Times(posted_ns=np.array([0, 500]), done_ns=np.array([500, 1000]))
-    later = Times(posted_ns=one.posted_ns + 10**9, done_ns=one.done_ns + 10**9)
-    assert bandwidth_row(8, [one, later]).message_rate_mpps == pytest.approx(2)
+    item = Times(posted_ns=np.array([0, 500]), done_ns=np.array([500, 1000]))
+    later = Times(posted_ns=item.posted_ns + 10**9, done_ns=item.done_ns + 10**9)
+    assert bandwidth_row(8, [item, later]).message_rate_mpps == pytest.approx(2)
 
 
 def test_a_row_is_printed_as_perftest_prints_it():
@@ -376,11 +376,13 @@ def test_a_row_is_printed_as_perftest_prints_it():
 
 def test_devinfo_says_what_queries_say():
     text, attr = devinfo.main(["-v"]), Context(name="mlx5_0").query_device()
-    said = dict(re.findall(r"^\t([a-z_]+):\t+(\S+)", text, re.MULTILINE))
-    numbers = {field.name for field in fields(DeviceAttr)} & {name for name, value in said.items() if value.isdecimal()}
+    output = dict(re.findall(r"^\t([a-z_]+):\t+(\S+)", text, re.MULTILINE))
+    numbers = {field.name for field in fields(DeviceAttr)} & {
+        name for name, value in output.items() if value.isdecimal()
+    }
     assert len(numbers) > 20
-    assert {name: int(said[name]) for name in numbers} == {name: getattr(attr, name) for name in numbers}
-    assert said["node_guid"] == "0077:65ff:fe66:7401"
+    assert {name: int(output[name]) for name in numbers} == {name: getattr(attr, name) for name in numbers}
+    assert output["node_guid"] == "0077:65ff:fe66:7401"
     assert "\t\t\t\t\tMEM_WINDOW_TYPE_2B\n" in text
     assert "\t\t\tactive_mtu:\t\t4096 (5)\n" in text
     assert "\t\t\tGID[  3]:\t\t::ffff:127.0.0.1, RoCE v2" in text
@@ -429,10 +431,10 @@ def test_a_pingpong_server_serves_rdma_cores_client(pair):
             cap = QPCap(max_send_wr=1, max_recv_wr=10)
             qp = node.qp(IBV_QPT_RC, cap=cap)
             line.sendall(b"%04x:%06x:%06x:%s\0" % (0, qp.qp_num, 7, node.ctx.query_gid(1, 1).raw.hex().encode()))
-            said = line.recv(52, socket.MSG_WAITALL)
-            assert len(said) == 52
-            assert said.endswith(b"\0")
-            _, number, psn, gid = said.rstrip(b"\0").split(b":")
+            output = line.recv(52, socket.MSG_WAITALL)
+            assert len(output) == 52
+            assert output.endswith(b"\0")
+            _, number, psn, gid = output.rstrip(b"\0").split(b":")
             assert bytes.fromhex(gid.decode()) in node.ctx.hardware.gids()
             attr = node.connected_attr(int(number, 16))
             attr.sq_psn, attr.rq_psn, attr.path_mtu = 7, int(psn, 16), IBV_MTU_4096

@@ -37,7 +37,7 @@ def test_a_large_message_is_one_segment_where_nothing_is_lost():
     wire.a.send(a, 1, 0, 500_000, WRITE, va=wire.b.at + 7, rkey=wire.b.region.key)
     wire.run()
     assert wire.b.get(7, 500_000) == wire.a.get(0, 500_000)
-    assert [(one.op, one.count) for one in wire.ends["a"].sent] == [(Op.WRITE, 489)]
+    assert [(item.op, item.count) for item in wire.ends["a"].sent] == [(Op.WRITE, 489)]
 
 
 def test_psns_turn_over():
@@ -68,8 +68,8 @@ def test_one_loss_is_asked_for_once():
     wire.a.put(0, random.Random(2).randbytes(10_240))
     wire.a.send(a, 1, 0, 10_240)
     wire.run()
-    naks = [one for one in wire.ends["b"].sent if one.op == Op.ACKNOWLEDGE and one.syndrome >= 0x60]
-    assert [(one.psn, one.syndrome) for one in naks] == [(2, 0x60)]
+    naks = [item for item in wire.ends["b"].sent if item.op == Op.ACKNOWLEDGE and item.syndrome >= 0x60]
+    assert [(item.psn, item.syndrome) for item in naks] == [(2, 0x60)]
     assert wire.b.get(0, 10_240) == wire.a.get(0, 10_240)
     assert wire.b.done() == [(1, OK)]
 

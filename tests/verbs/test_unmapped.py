@@ -24,14 +24,14 @@ OK, ACCESS_ERROR, PROTECTION_ERROR = STATUS.IBV_WC_SUCCESS, STATUS.IBV_WC_REM_AC
 
 @pytest.fixture(scope="module", params=["packets", "shared memory"])
 def peer(request) -> Iterator[Peer]:
-    with Peer(by_shm=request.param == "shared memory") as made:
-        yield made
+    with Peer(by_shm=request.param == "shared memory") as result:
+        yield result
 
 
 @pytest.fixture(scope="module")
 def node() -> Iterator[Node]:
-    with Node() as made:
-        yield made
+    with Node() as result:
+        yield result
 
 
 @pytest.mark.parametrize(

@@ -50,8 +50,8 @@ class End(Carrier):
         packets = segment.packets(mtu_bytes) if self.wire.fate else [segment]
         for packet in packets:
             packet.payload = bytes(packet.payload)  # it is on its way: later changes do not reach it
-            for one in self.wire.fate(packet) if self.wire.fate else [packet]:
-                far.inbox.append(Arrival(segment=one, source=self.name))
+            for item in self.wire.fate(packet) if self.wire.fate else [packet]:
+                far.inbox.append(Arrival(segment=item, source=self.name))
 
     def receive(self) -> list[Arrival]:
         came, self.inbox = list(self.inbox), deque()
@@ -138,7 +138,7 @@ class Host:
         self.adapter.wake(qp)
 
     def done(self) -> list[tuple[int, int]]:
-        return [(one.wr_id, int(one.status)) for one in taken(self.cq, 1000)]
+        return [(item.wr_id, int(item.status)) for item in taken(self.cq, 1000)]
 
 
 def connected(wire: Wire, service: Service = Service.RC, **settings: int) -> tuple[QueuePair, QueuePair]:
@@ -152,7 +152,7 @@ def connect(
     """The same of any two hosts; addresses are their carriers'."""
     pair = a.queue_pair(service), b.queue_pair(service)
     for mine, other, far in ((pair[0], pair[1], to_b), (pair[1], pair[0], to_a)):
-        wanted = {
+        expected = {
             "access": ALL,
             "mtu_bytes": 1024,
             "max_dest_rd_atomic": 4,
@@ -162,7 +162,7 @@ def connect(
             "rnr_retry": 7,
             "min_rnr_timer": 1,
         }
-        mine.settings = Settings(destination=far, source=far, dest_qp=other.number, **(wanted | settings))
+        mine.settings = Settings(destination=far, source=far, dest_qp=other.number, **(expected | settings))
         for state in (ibv_qp_state.IBV_QPS_INIT, ibv_qp_state.IBV_QPS_RTR, ibv_qp_state.IBV_QPS_RTS):
             mine.enter(state)
     return pair

@@ -33,10 +33,10 @@ def test_a_build_is_served_from_the_root(monkeypatch, tmp_path):
     monkeypatch.setattr(web, "_BUILT", tmp_path)
     for name in ("index.html", "console.js", "console.css", "icon.svg"):
         (tmp_path / name).write_text(name)
-    found = web.files()
-    assert set(found) == set(web.PATHS)
-    assert found["/"].body == b"index.html"
-    assert found["/console.js"].media.startswith("text/javascript")
+    result = web.files()
+    assert set(result) == set(web.PATHS)
+    assert result["/"].body == b"index.html"
+    assert result["/console.js"].media.startswith("text/javascript")
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(WEB)))

@@ -28,12 +28,12 @@ def vectors() -> list[Vector]:
     text = (Path(__file__).parent / "vectors.json").read_text(encoding="utf-8")
     return [
         Vector(
-            name=one["name"],
-            link=Link.INFINIBAND if one["link"].startswith("InfiniBand") else Link.ETHERNET,
-            frame=bytes.fromhex(one["hex"]),
-            has_grh="no GRH" not in one["link"],
-            icrc=bytes.fromhex(one["icrc_on_wire"]) if one["icrc_on_wire"] else None,
-            vcrc=int(one["vcrc_computed_here"], 16) if "vcrc_computed_here" in one else None,
+            name=load["name"],
+            link=Link.INFINIBAND if load["link"].startswith("InfiniBand") else Link.ETHERNET,
+            frame=bytes.fromhex(load["hex"]),
+            has_grh="no GRH" not in load["link"],
+            icrc=bytes.fromhex(load["icrc_on_wire"]) if load["icrc_on_wire"] else None,
+            vcrc=int(load["vcrc_computed_here"], 16) if "vcrc_computed_here" in load else None,
         )
-        for one in json.loads(text)["vectors"]
+        for load in json.loads(text)["vectors"]
     ]

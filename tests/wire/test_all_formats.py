@@ -68,13 +68,13 @@ def test_no_field_touches_another(name):
     """All ones in one field are ones in its bits and nowhere else, however it is written."""
     form = FORMATS[name]
     for field in form.fields.values():
-        ones, zeros = field.get(b"\xff" * form.size), field.get(bytes(form.size))
+        items, zeros = field.get(b"\xff" * form.size), field.get(bytes(form.size))
         buffer, filled = bytearray(form.size + 3), bytearray(b"\xff" * form.size)
-        field.set(buffer, ones, 3)
+        field.set(buffer, items, 3)
         field.set(filled, zeros)
         assert int.from_bytes(buffer, "big") == _bits_of(form, field)
         assert int.from_bytes(filled, "big") == _bits_of(form, field) ^ (1 << 8 * form.size) - 1
-        assert form.unpack(bytes(form.size)).replace(**{field.name: ones}).raw == bytes(buffer[3:])
+        assert form.unpack(bytes(form.size)).replace(**{field.name: items}).raw == bytes(buffer[3:])
 
 
 def _bits_of(form: type[Format], field) -> int:

@@ -51,9 +51,9 @@ def test_a_congestion_log_is_a_switchs_or_an_adapters():
 
 
 def test_a_notice_has_the_details_of_its_trap():
-    told = LinkStateDetails(lid_addr=9)
-    notice = Notice(trap_number=Trap.LINK_STATE_CHANGED, data_details=told.raw)
-    assert details(notice) == told
+    messages = LinkStateDetails(lid_addr=9)
+    notice = Notice(trap_number=Trap.LINK_STATE_CHANGED, data_details=messages.raw)
+    assert details(notice) == messages
     assert isinstance(details(notice.replace(trap_number=Trap.BAD_Q_KEY)), BadKeyDetails)
     assert isinstance(details(notice.replace(trap_number=Trap.MGID_DESTROYED)), GidDetails)
     assert details(notice.replace(trap_number=1000)) is None

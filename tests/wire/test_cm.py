@@ -16,13 +16,15 @@ def read_linux() -> dict[tuple[str, str], tuple[int, int]]:
 
 
 def test_every_field_lies_where_linux_has_it():
-    found = {}
+    result = {}
     for form in (form for number, form in cm.ATTRIBUTES.items() if number != cm.CmAttribute.CLASS_PORT_INFO):
         for field in form.fields.values():
             inner = field.form.fields.values() if isinstance(field, Part) else ()
-            found |= {(form.__name__, f"{field.name}.{one.name}"): (field.bit + one.bit, one.width) for one in inner}
-            found |= {} if inner else {(form.__name__, field.name): (field.bit, field.width)}
-    assert found == read_linux()
+            result |= {
+                (form.__name__, f"{field.name}.{item.name}"): (field.bit + item.bit, item.width) for item in inner
+            }
+            result |= {} if inner else {(form.__name__, field.name): (field.bit, field.width)}
+    assert result == read_linux()
 
 
 def test_private_data_fills_the_rest_of_a_message():

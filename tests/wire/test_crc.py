@@ -17,9 +17,9 @@ from weft.wire.roce import UDP, Ethernet, IPv4, IPv6, Vlan
 
 def test_every_known_icrc_is_reproduced(vectors):
     """The standard's own sample packet, and captures of ConnectX adapters; the sources are in vectors.json."""
-    known = [vector for vector in vectors if vector.icrc]
-    assert len(known) == 7
-    for vector in known:
+    recorded = [vector for vector in vectors if vector.icrc]
+    assert len(recorded) == 7
+    for vector in recorded:
         if vector.link is Link.INFINIBAND:
             route = Route.GLOBAL if vector.has_grh else Route.LOCAL
             assert icrc_bytes(route, vector.frame[:-ICRC_BYTES]) == vector.icrc, vector.name
@@ -66,12 +66,12 @@ def test_the_icrc_masks_the_fields_that_switches_and_routers_change():
     }
     kinds = {form.__name__: form for form in (LRH, GRH, IPv4, IPv6, UDP, BTH)}
     for route in Route:
-        ones, at = set(), 0
+        items, at = set(), 0
         for name in route.value.split(", "):
             header = kinds[name].unpack(MASKS[route], at)
-            ones |= {str(field) for field in header.fields.values() if field.get(header.raw)}
+            items |= {str(field) for field in header.fields.values() if field.get(header.raw)}
             at += header.size
-        assert ones == expected[route] | {"BTH.fecn", "BTH.becn"}
+        assert items == expected[route] | {"BTH.fecn", "BTH.becn"}
 
 
 def test_routes_are_found_by_their_headers():
@@ -85,10 +85,10 @@ def test_the_kernels_compute_the_same_checks(route):
     source = np.random.default_rng(3)
     rows = source.integers(0, 256, (40, 220), dtype=np.uint8)
     ends = source.integers(14 + len(MASKS[route]), 220, 40)
-    made, local = bulk.icrc(route, rows, ends, first=14), bulk.vcrc(rows, ends, first=14)
-    for row, end, one, other in zip(rows, ends, made, local, strict=True):
+    result, local = bulk.icrc(route, rows, ends, first=14), bulk.vcrc(rows, ends, first=14)
+    for row, end, item, other in zip(rows, ends, result, local, strict=True):
         packet = row[14:end].tobytes()
-        assert (int(one), int(other)) == (icrc(route, packet), vcrc(packet))
+        assert (int(item), int(other)) == (icrc(route, packet), vcrc(packet))
 
 
 def test_the_kernels_refuse_rows_that_end_too_early_or_too_late():

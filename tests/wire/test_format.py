@@ -157,7 +157,7 @@ def test_a_number_that_no_word_holds_is_refused_when_declared():
 
 
 def test_all_formats_are_found_by_name():
-    found = formats()
-    assert len(found) >= 120
-    assert found["BTH"] is BTH
-    assert "Colour" not in found
+    result = formats()
+    assert len(result) >= 120
+    assert result["BTH"] is BTH
+    assert "Colour" not in result

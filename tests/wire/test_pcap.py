@@ -15,14 +15,14 @@ FRAME = b"a frame of 20 bytes."
 
 def blocks(data: bytes) -> list[tuple[int, bytes]]:
     """Return kind and body of each block of a pcapng file."""
-    found, at = [], 0
+    result, at = [], 0
     while at < len(data):
         kind, length = struct.unpack_from("<II", data, at)
         assert struct.unpack_from("<I", data, at + length - 4)[0] == length
         assert length % 4 == 0
-        found.append((kind, data[at + 8 : at + length - 4]))
+        result.append((kind, data[at + 8 : at + length - 4]))
         at += length
-    return found
+    return result
 
 
 def test_pcap_has_nanoseconds():
@@ -40,10 +40,10 @@ def test_pcapng_has_picoseconds_and_names():
     writer = PcapngWriter(file)
     first, second = (writer.add_interface(name, LinkType.ETHERNET) for name in ("h1/1", "leaf3/17"))
     writer.write(FRAME + b"!", time_ps=5 << 32 | 7, interface=second)
-    section, one, two, packet = blocks(file.getvalue())
+    section, item, two, packet = blocks(file.getvalue())
     assert (first, second) == (0, 1)
     assert section[0] == 0x0A0D0D0A
-    assert b"h1/1" in one[1]
+    assert b"h1/1" in item[1]
     assert b"leaf3/17" in two[1]
     assert struct.pack("<HHB", 9, 1, 12) in two[1]  # if_tsresol: 10^-12
     assert packet[0] == 6

@@ -20,9 +20,11 @@ from weft.wire.roce import UDP, Ethernet, IPv4, IPv6
 def test_random_mads_are_read():
     """MADs of all classes and attributes with a format, and of some without."""
     source, pool = random.Random(1), random.Random(2).randbytes(1 << 16)
-    kinds = [(mgmt_class, number) for mgmt_class, (_, known) in CLASSES.items() for number in (*known, 0x13, 0x7777)]
+    kinds = [
+        (mgmt_class, number) for mgmt_class, (_, recorded) in CLASSES.items() for number in (*recorded, 0x13, 0x7777)
+    ]
     kinds.append((0x55, 0x01))
-    found: Counter[str] = Counter()
+    result: Counter[str] = Counter()
     for i in range(100_000):
         mgmt_class, number = kinds[i % len(kinds)]
         at = source.randrange(len(pool) - MAD_BYTES)
@@ -31,8 +33,8 @@ def test_random_mads_are_read():
         if i % 50 == 0:
             assert repr(whole)
             assert repr(attribute)
-        found[type(attribute).__name__] += 1
-    assert len(found) > 70
+        result[type(attribute).__name__] += 1
+    assert len(result) > 70
 
 
 def valid_frames() -> list[tuple[bytes, Link]]:

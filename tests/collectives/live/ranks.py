@@ -54,4 +54,4 @@ def as_ranks(
 
     done = threading.Barrier(n)
     with ThreadPoolExecutor(n) as pool:
-        return [one.result() for one in [pool.submit(rank, number) for number in range(n)]]
+        return [item.result() for item in [pool.submit(rank, number) for number in range(n)]]

@@ -26,16 +26,16 @@ from weft.errors import ConfigError, SubnetError
 
 def programs(nodes: int, gpus: int) -> list[Program]:
     """All that switches are not needed for."""
-    made = []
+    result = []
     for name in ALGORITHMS:
         for kind in ALGORITHMS[name]:
             try:
-                one = program(kind, name, nodes=nodes, gpus=gpus)
+                item = program(kind, name, nodes=nodes, gpus=gpus)
             except ConfigError:  # not for so many
                 continue
-            if not one.n_reducers:
-                made.append(one)
-    return made
+            if not item.n_reducers:
+                result.append(item)
+    return result
 
 
 @pytest.mark.parametrize(("nodes", "gpus"), [(4, 1), (2, 2), (3, 1)])
@@ -44,15 +44,15 @@ def test_programs_compute_on_bytes_what_is_proved_of_them(nodes: int, gpus: int,
     """By fragments that are sent, and where they are long by such that are read where they are."""
     all_of_them = programs(nodes, gpus)
     assert len(all_of_them) > 25
-    data = [draw(one) for one in all_of_them]
+    data = [draw(item) for item in all_of_them]
 
     def rank(group: Group) -> list[np.ndarray[tuple[int], np.dtype[np.int64]]]:
-        return [run_with_barrier(group, one, own) for one, own in zip(all_of_them, data, strict=True)]
+        return [run_with_barrier(group, item, own) for item, own in zip(all_of_them, data, strict=True)]
 
-    for number, found in enumerate(together(nodes * gpus, rank, announced_bytes=announced_bytes)):
-        for one, own, held in zip(all_of_them, data, found, strict=True):
-            wanted, where = expected(one, own, number)
-            np.testing.assert_array_equal(held[where], wanted, one.name)
+    for number, result in enumerate(together(nodes * gpus, rank, announced_bytes=announced_bytes)):
+        for item, own, held in zip(all_of_them, data, result, strict=True):
+            requested, where = expected(item, own, number)
+            np.testing.assert_array_equal(held[where], requested, item.name)
 
 
 def draw(one: Program) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
@@ -96,8 +96,8 @@ def expected(
     if kind is Collective.SEND_RECV:
         return data[rank - 1], slice(size, 2 * size)
     if kind is Collective.ALL_TO_ALL:
-        others = np.concatenate([data[r, block] if r != rank else np.full(size // n, -1) for r in range(n)])
-        return others, slice(size, 2 * size)
+        rest = np.concatenate([data[r, block] if r != rank else np.full(size // n, -1) for r in range(n)])
+        return rest, slice(size, 2 * size)
     return data[0, :0], slice(0, 0)
 
 
@@ -117,17 +117,17 @@ def test_a_round_that_overwrites_what_it_has_to_send_is_refused() -> None:
     def crossed(_: int) -> Sends:
         return Sends.make([0, 1], [1, 0], [0, 0], to=[0, 1], n=[2, 1], add=[False, False])
 
-    one = Program.of("crossed", Collective.BROADCAST, 2, (1,), crossed, n_chunks=2)
+    item = Program.of("crossed", Collective.BROADCAST, 2, (1,), crossed, n_chunks=2)
     with pytest.raises(ConfigError, match="round 0 a rank would receive into what it has not sent yet"):
-        steps(one, 0, 200, 1, 100)
+        steps(item, 0, 200, 1, 100)
 
 
 @pytest.mark.parametrize("kind", ["all_reduce", "all_gather", "reduce_scatter"])
 def test_what_ranks_of_a_machine_can_read_nobody_sends(kind: str) -> None:
-    one = choose(Collective(kind), 3, 1 << 20)
+    item = choose(Collective(kind), 3, 1 << 20)
 
     def rank(group: Group) -> list[int]:
-        group.run(one, Array(np.full(3 * 5000, group.rank)), kind)
+        group.run(item, Array(np.full(3 * 5000, group.rank)), kind)
         return [link.posted for link in group._rendezvous._links.values()]
 
     assert together(3, rank, announced_bytes=1 << 10) == [[0, 0]] * 3
@@ -139,13 +139,13 @@ def test_what_is_passed_on_in_the_round_that_replaces_it_is_what_was_there_befor
     def pass_on(_: int) -> Sends:
         return Sends.make([0, 1], [1, 2], [0, 0], add=False)
 
-    one = Program.of("pass on", Collective.BROADCAST, 3, (1,), pass_on, n_chunks=1)
-    middle = steps(one, 1, 9000, 1, 1000)
+    item = Program.of("pass on", Collective.BROADCAST, 3, (1,), pass_on, n_chunks=1)
+    middle = steps(item, 1, 9000, 1, 1000)
     assert all(step.is_crossed for step in middle)
 
     def rank(group: Group) -> tuple[list[int], int]:
         data = np.full(9000, group.rank, np.uint8)
-        group.run(one, Array(data), "pass on")
+        group.run(item, Array(data), "pass on")
         group.run(program(Collective.BARRIER, "dissemination", nodes=3), Array(data[:0]), "barrier")
         return np.unique(data).tolist(), sum(link.used - link.posted for link in group._rendezvous._links.values())
 
@@ -172,8 +172,8 @@ def test_ranks_that_differ_both_learn_it(sizes: tuple[int, int], announced_bytes
             group.run(program("all_reduce", "ring", nodes=2), Array(np.ones(4)), "another")
         return str(caught.value)
 
-    for said in together(2, rank, announced_bytes=announced_bytes):
-        assert "all ranks must call the same" in said
+    for output in together(2, rank, announced_bytes=announced_bytes):
+        assert "all ranks must call the same" in output
 
 
 @pytest.mark.parametrize("is_up", [False, True], ids=["first call", "links are up"])
@@ -191,9 +191,9 @@ def test_ranks_with_other_memory_both_learn_it(is_up: bool) -> None:
         return str(caught.value)
 
     assert as_ranks(2, rank) == [
-        f"rank {own} is in all_reduce on {here}, and rank {far} is in all_reduce on {there}: all ranks must call the "
+        f"rank {own} is in all_reduce on {memory}, and rank {far} is in all_reduce on {other}: all ranks must call the "
         "same, with tensors of the same kind of memory"
-        for own, here, far, there in ((0, "cpu", 1, "cuda"), (1, "cuda", 0, "cpu"))
+        for own, memory, far, other in ((0, "cpu", 1, "cuda"), (1, "cuda", 0, "cpu"))
     ]
 
 
@@ -221,8 +221,8 @@ def test_all_ranks_name_the_rank_that_hangs_though_their_time_is_over_together(c
             group.run(ring, Array(np.ones(64)), "the second")
         return str(caught.value)
 
-    said = together(4, rank)[1:]
-    assert all(re.match(r"(rank \d gave up: )?rank 0: ", one) for one in said), said
+    output = together(4, rank)[1:]
+    assert all(re.match(r"(rank \d gave up: )?rank 0: ", item) for item in output), output
 
 
 def test_who_gave_up_before_anybody_had_a_link_to_it_is_heard_of() -> None:

@@ -36,18 +36,18 @@ def test_tags_tell_messages_apart_whatever_their_order() -> None:
         mail = group.mail
         if group.rank == 0:
             begun = [mail.send(1, message(tag, 9000), tag) for tag in (1, 2, 3, 1)]
-            for one in begun:
-                mail.wait(one)
+            for item in begun:
+                mail.wait(item)
             return []
-        found = []
+        result = []
         for tag in (3, None, 1, None):
             receiving = mail.receive(into := np.zeros(9000, np.uint8), None, tag)
             mail.wait(receiving)
             assert (receiving.source, receiving.length) == (0, 9000)
             assert receiving.tag is not None
             np.testing.assert_array_equal(into, message(receiving.tag, 9000))
-            found.append(receiving.tag)
-        return found
+            result.append(receiving.tag)
+        return result
 
     assert together(2, rank)[1] == [3, 1, 1, 2]
 
@@ -91,9 +91,9 @@ def test_who_takes_any_tag_gets_none_of_those_that_must_be_asked_for() -> None:
             mail.wait(mail.send(1, message(1, 1), OWN_TAGS + 3))
             mail.wait(mail.send(1, message(2, 20), 7))
             return
-        while (found := mail.look(0)) is None:
+        while (result := mail.look(0)) is None:
             pass
-        assert (found.source, found.tag, found.length) == (0, 7, 20)
+        assert (result.source, result.tag, result.length) == (0, 7, 20)
         receiving = mail.receive(None)
         mail.wait(receiving)
         assert receiving.tag == 7

@@ -18,30 +18,30 @@ _BYTES = (1 << 20) + 4096 * 5 + 8  # parts of several lengths, and the last bloc
 def workers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[CopyWorkers]:
     cores = set(range(2 * (1 + request.param)))
     monkeypatch.setattr(os, "sched_getaffinity", lambda _process: cores)
-    made = CopyWorkers(ranks=2)
-    assert len(made._calls) == request.param
-    yield made
-    made.close()
+    result = CopyWorkers(ranks=2)
+    assert len(result._calls) == request.param
+    yield result
+    result.close()
 
 
 @pytest.mark.parametrize("dtype", KINDS, ids=str)
 def test_numbers_of_each_kind_are_put_and_added(workers: CopyWorkers, dtype: np.dtype[np.generic]) -> None:
     random = np.random.default_rng(3)
-    there, here = (random.integers(0, 256, _BYTES, np.uint8).view(dtype) for _ in range(2))
+    present, local = (random.integers(0, 256, _BYTES, np.uint8).view(dtype) for _ in range(2))
     if dtype.kind == "f":  # any bits may be no numbers
-        there, here = (random.standard_normal(len(there)).astype(dtype) for _ in range(2))
-    wanted = here.copy()
+        present, local = (random.standard_normal(len(present)).astype(dtype) for _ in range(2))
+    expected = local.copy()
     for _ in range(3):  # helpers are called, and are there
-        np.add(wanted, there, out=wanted)
-        assert workers.take(os.getpid(), there.ctypes.data, here.ctypes.data, _BYTES, KINDS[dtype])
-    np.testing.assert_array_equal(here, wanted)
-    assert workers.take(os.getpid(), there.ctypes.data, here.ctypes.data, _BYTES, PUT)
-    np.testing.assert_array_equal(here, there)
+        np.add(expected, present, out=expected)
+        assert workers.take(os.getpid(), present.ctypes.data, local.ctypes.data, _BYTES, KINDS[dtype])
+    np.testing.assert_array_equal(local, expected)
+    assert workers.take(os.getpid(), present.ctypes.data, local.ctypes.data, _BYTES, PUT)
+    np.testing.assert_array_equal(local, present)
 
 
 def test_memory_that_is_not_there_is_no_crash(workers: CopyWorkers) -> None:
     """Nor is a part of it that a helper should read."""
-    here = np.zeros(_BYTES, np.uint8)
+    local = np.zeros(_BYTES, np.uint8)
     for _ in range(3):
-        assert not workers.take(os.getpid(), 1 << 12, here.ctypes.data, _BYTES, PUT)
+        assert not workers.take(os.getpid(), 1 << 12, local.ctypes.data, _BYTES, PUT)
     assert read_word(os.getpid(), 1 << 12) is None

@@ -89,14 +89,14 @@ def test_a_segment_follows_when_the_longest_part_is_free():
     )
     choice = han(Collective.ALL_REDUCE, 4, 2, 65_536)
     assert choice is not None
-    (one,) = choice.steps
+    (item,) = choice.steps
 
-    def ends(segments: int, parts: tuple[Part, ...] = one.parts) -> float:
-        step = Step(program=one.program, size_bytes=65_536, segments=segments, parts=parts, by_level=True)
+    def ends(segments: int, parts: tuple[Part, ...] = item.parts) -> float:
+        step = Step(program=item.program, size_bytes=65_536, segments=segments, parts=parts, by_level=True)
         return float(clock.run((step,), messages).max())
 
     assert ends(3) - ends(2) == pytest.approx(ends(2) - ends(1))
-    rounds = sum(part.n_rounds for part in one.parts)
+    rounds = sum(part.n_rounds for part in item.parts)
 
     def follows_us(*inside: bool) -> float:
         """How long after another a segment ends whose first round, and then the rest, are inside or between."""

@@ -97,9 +97,9 @@ def test_the_messages_of_bruck_are_those_of_its_program(n_ranks):
     whole, short = bruck_all_to_all(n_ranks), bruck_messages(n_ranks)
     assert whole.n_rounds == short.n_rounds
     for number in range(short.n_rounds):
-        one, other = _joined(whole.make_round(number), n_ranks), short.make_round(number)
-        assert one.dst.tolist() == other.dst.tolist()
-        assert one.n_chunks.tolist() == other.n_chunks.tolist()
+        item, other = _joined(whole.make_round(number), n_ranks), short.make_round(number)
+        assert item.dst.tolist() == other.dst.tolist()
+        assert item.n_chunks.tolist() == other.n_chunks.tolist()
 
 
 def test_an_unknown_library_is_told_the_known_ones():

@@ -30,8 +30,8 @@ from weft.sim.perftest import prepare
 
 @pytest.fixture(scope="module")
 def placed():
-    known: dict[str, Ranks] = {}
-    return lambda spec: known.setdefault(spec, place(prepare(load(spec))))
+    recorded: dict[str, Ranks] = {}
+    return lambda spec: recorded.setdefault(spec, place(prepare(load(spec))))
 
 
 def values(ranks: Ranks, test: str, **settings: object) -> Table:
@@ -48,9 +48,9 @@ def messages(ranks: Ranks, ppn: int = 1, **options: object) -> Messages:
 def test_a_small_message_is_the_networks_and_two_calls(placed):
     ranks = placed("star:hosts=2,server=host-hdr")
     (row,) = values(ranks, "latency", only=(1,)).rows
-    known = times().message
+    recorded = times().message
     lone_us = float(FabricInterconnect(ranks=ranks, ppn=1, options=Options()).lone_us(1.0))
-    assert row.value == pytest.approx(lone_us + known.send_us + known.receive_us, abs=1e-3)
+    assert row.value == pytest.approx(lone_us + recorded.send_us + recorded.receive_us, abs=1e-3)
     assert row.low < row.value < row.high
     assert row.how == "eager"
 
@@ -62,12 +62,12 @@ def test_no_bandwidth_is_more_than_the_cable_carries(placed, test, most):
 
 
 def test_a_rendezvous_is_one_more_small_message_and_its_own_work(placed):
-    ranks, known = placed("star:hosts=2,server=host-hdr"), times().message
+    ranks, recorded = placed("star:hosts=2,server=host-hdr"), times().message
     (get,) = values(ranks, "latency", only=(1 << 20,)).rows
     (put,) = values(ranks, "latency", only=(1 << 20,), mpi="mvapich2").rows
     interconnect = FabricInterconnect(ranks=ranks, ppn=1, options=Options())
     assert get.how == put.how == "rendezvous"
-    own_us = known.send_us + known.receive_us + known.rendezvous_us
+    own_us = recorded.send_us + recorded.receive_us + recorded.rendezvous_us
     assert get.value == pytest.approx(float(interconnect.lone_us(1.0)) + float(interconnect.lone_us(1 << 20)) + own_us)
     assert put.value - get.value == pytest.approx(float(interconnect.lone_us(1.0)))  # it says where to write
 
@@ -75,20 +75,20 @@ def test_a_rendezvous_is_one_more_small_message_and_its_own_work(placed):
 def test_memory_that_is_registered_every_time_is_paid_at_both_ends(placed):
     ranks = placed("star:hosts=2,server=host-hdr")
     for size, ends in ((1 << 20, 2), (1024, 0)):  # a small one is copied: nothing is registered
-        (kept,) = values(ranks, "latency", only=(size,)).rows
+        (remaining,) = values(ranks, "latency", only=(size,)).rows
         (again,) = values(ranks, "latency", only=(size,), cached=False).rows
-        assert again.value - kept.value == pytest.approx(ends * times().registration.us(size))
+        assert again.value - remaining.value == pytest.approx(ends * times().registration.us(size))
 
 
 def test_a_window_of_large_messages_fills_the_line_and_both_ways_twice(placed):
     ranks = placed("star:hosts=2,server=host-hdr")
-    (one,) = values(ranks, "bw", only=(4 << 20,)).rows
+    (item,) = values(ranks, "bw", only=(4 << 20,)).rows
     (both,) = values(ranks, "bibw", only=(4 << 20,)).rows
     line = 1 / FabricInterconnect(ranks=ranks, ppn=1, options=Options()).us_per_byte
-    assert one.value == pytest.approx(line, rel=0.02)
+    assert item.value == pytest.approx(line, rel=0.02)
     assert both.value == pytest.approx(2 * line, rel=0.02)
     (single,) = values(ranks, "bw", only=(4 << 20,), window=1).rows
-    assert single.value < one.value
+    assert single.value < item.value
 
 
 def test_a_barrier_of_doublings_takes_as_many_steps(placed):
@@ -131,9 +131,9 @@ def test_of_very_many_rounds_that_differ_some_say_how_long_all_take(placed, monk
 
 def test_processes_of_a_node_share_its_adapter_and_talk_in_memory(placed):
     ranks = placed("star:hosts=4,server=host-hdr")
-    (one,) = values(ranks, "alltoall", only=(65_536,)).rows
+    (item,) = values(ranks, "alltoall", only=(65_536,)).rows
     (many,) = values(ranks, "alltoall", only=(65_536,), ppn=4).rows
-    assert many.value > 3 * one.value  # twelve remote peers each, four senders on one adapter
+    assert many.value > 3 * item.value  # twelve remote peers each, four senders on one adapter
     (inside,) = values(placed("star:hosts=1"), "latency", only=(8,), ppn=2).rows
     (outside,) = values(ranks, "latency", only=(8,)).rows
     assert inside.value < outside.value / 2
@@ -145,7 +145,7 @@ def test_what_goes_over_more_switches_or_a_thin_tree_takes_longer(placed):
     tree = placed("fat-tree:hosts=16,server=host-hdr,radix=8")
     assert values(tree, "barrier").rows[0].value > values(flat, "barrier").rows[0].value
     thin = placed("fat-tree:hosts=16,server=host-hdr,radix=8,oversubscription=3")
-    wide, narrow = (values(one, "alltoall", only=(1 << 20,)).rows[0].value for one in (tree, thin))
+    wide, narrow = (values(item, "alltoall", only=(1 << 20,)).rows[0].value for item in (tree, thin))
     assert narrow > 1.5 * wide
 
 
@@ -165,7 +165,7 @@ def test_switches_that_add_are_faster_than_hosts_and_take_no_longer_with_more_of
 def test_tcp_takes_as_long_as_its_kernel(placed):
     ranks = placed("star:hosts=4,speed=100GbE")
     rdma, tcp = (
-        values(ranks, "allreduce", only=(8,), options=Options(network=one)).rows[0].value for one in ("roce", "tcp")
+        values(ranks, "allreduce", only=(8,), options=Options(network=item)).rows[0].value for item in ("roce", "tcp")
     )
     assert tcp > 15 * rdma
 

@@ -65,25 +65,27 @@ class Library:
             if address.split(" ")[0]:
                 self.symbols.setdefault(name, int(address.split(" ")[0], 16))
         self.base = (ctypes.cast(loaded.ncclGetVersion, ctypes.c_void_p).value or 0) - self.symbols["ncclGetVersion"]
-        asked = [
+        requests = [
             "set max-value-size unlimited",
-            *(f"ptype /o struct {one}" for one in STRUCTS),
+            *(f"ptype /o struct {item}" for item in STRUCTS),
             "ptype /o ncclConfig_t",
         ]
-        words = [word for one in asked for word in ("-ex", one)]
-        told = subprocess.run(["gdb", "-nx", "-batch", *words, path], capture_output=True, text=True, check=True).stdout
-        parts = re.split(r"^(?:/\* offset .* )?type = ", told, flags=re.MULTILINE)[1:]
+        words = [word for item in requests for word in ("-ex", item)]
+        messages = subprocess.run(
+            ["gdb", "-nx", "-batch", *words, path], capture_output=True, text=True, check=True
+        ).stdout
+        parts = re.split(r"^(?:/\* offset .* )?type = ", messages, flags=re.MULTILINE)[1:]
         self.layouts = dict(zip((*STRUCTS, "ncclConfig_t"), map(_layout, parts), strict=True))
-        totals = (int(re.findall(r"total size \(bytes\): +(\d+)", one)[-1]) for one in parts)
+        totals = (int(re.findall(r"total size \(bytes\): +(\d+)", item)[-1]) for item in parts)
         self.sizes = dict(zip(self.layouts, totals, strict=True))
 
     def address(self, name: str) -> int:
         """Of a function, by the beginning of its name as C++ has it."""
         mangled = f"_Z{len(name)}{name}"
-        return self.base + next(at for one, at in self.symbols.items() if one.startswith(mangled))
+        return self.base + next(at for item, at in self.symbols.items() if item.startswith(mangled))
 
     def call(self, function: str, *arguments: int | bytes | None) -> int:
-        kinds = [ctypes.c_char_p if isinstance(one, bytes) else ctypes.c_void_p for one in arguments]
+        kinds = [ctypes.c_char_p if isinstance(argument, bytes) else ctypes.c_void_p for argument in arguments]
         return int(ctypes.CFUNCTYPE(ctypes.c_int, *kinds)(self.address(function))(*arguments))
 
     def must(self, function: str, *arguments: int | bytes | None) -> None:
@@ -94,7 +96,7 @@ class Library:
         """Of symmetric ones, the names: an array of strings."""
         count = constants().symmetric.kernels
         array = (ctypes.c_char_p * len(count)).from_address(self.base + self.symbols["_ZL16ncclSymKernelStr"])
-        return [(one or b"").decode() for one in array]
+        return [(item or b"").decode() for item in array]
 
 
 def _layout(text: str) -> Layout:
@@ -104,15 +106,15 @@ def _layout(text: str) -> Layout:
     for line in text.splitlines()[1:]:
         field = re.match(r"/\*\s+(\d+)\s*\|\s*(\d+) \*/\s+(.*?)\s*$", line)
         end = re.match(r"\s+\} (\w+)(\[.*\])?;$", line)
-        found: list[tuple[str, int, int]] = []
+        result: list[tuple[str, int, int]] = []
         if field and field[3].endswith("{"):
             inside.append((int(field[1]), int(field[2]), []))
         elif field and (name := re.search(r"(\w+)(\[.*\])?;$", field[3])):
-            found = [(name[1], int(field[1]), int(field[2]))]
+            result = [(name[1], int(field[1]), int(field[2]))]
         elif end and inside:
             at, size, below = inside.pop()
-            found = [(end[1], at, size), *((f"{end[1]}.{name}", at, size) for name, at, size in below)]
-        for name, at, size in found:
+            result = [(end[1], at, size), *((f"{end[1]}.{name}", at, size) for name, at, size in below)]
+        for name, at, size in result:
             if inside:
                 inside[-1][2].append((name, at, size))
             else:
@@ -159,33 +161,33 @@ def search(library: Library, topology: str, cluster: Cluster) -> dict[str, Recor
         ctypes.c_bool.from_address(at + layout["cuMemGdrSupport"][0]).value = True
     library.must("ncclTopoComputePaths", at, None)
     library.must("ncclTopoSearchInit", at)
-    found: dict[str, Record] = {}
+    result: dict[str, Record] = {}
     nvls = cluster.nvls and cluster.nvswitch and cluster.sm >= 90 and cluster.gpus > 1
     for name, (number, pattern, sharp) in PATTERNS.items():
         if (sharp and not cluster.sharp) or (name == "nvls" and not nvls):
             continue
         graph = Record(library, "ncclTopoGraph")
-        ring = int(found["ring"].get("nChannels")) if name in ("tree", "chain") else 0
+        ring = int(result["ring"].get("nChannels")) if name in ("tree", "chain") else 0
         bounds = {"minChannels": ring or 1, "maxChannels": ring or (32 if name == "ring" else 64)}
         for field, value in ({"id": number, "pattern": pattern, "collNet": sharp} | bounds).items():
             graph.set(field, value)
         library.must("ncclTopoCompute", at, graph.at)
-        found[name] = graph
+        result[name] = graph
     ctypes.CDLL(None).free(system)
-    return found
+    return result
 
 
 def as_graphs(found: dict[str, Record]) -> Graphs:
-    made = {}
-    for name, one in found.items():
-        speeds = (round(one.get(field, "f"), 3) for field in ("bwIntra", "bwInter"))
-        made[name] = Graph(int(one.get("nChannels")), *speeds)
+    result = {}
+    for name, item in found.items():
+        speeds = (round(item.get(field, "f"), 3) for field in ("bwIntra", "bwInter"))
+        result[name] = Graph(int(item.get("nChannels")), *speeds)
     return Graphs(
-        ring=made["ring"],
-        tree=made["tree"],
-        collnet_chain=made.get("chain", NONE),
-        collnet_direct=made.get("direct", NONE),
-        nvls=made.get("nvls", NONE),
+        ring=result["ring"],
+        tree=result["tree"],
+        collnet_chain=result.get("chain", NONE),
+        collnet_direct=result.get("direct", NONE),
+        nvls=result.get("nvls", NONE),
         same_channels=bool(found["ring"].get("sameChannels")),
         simple_tree=found["tree"].get("pattern") == TREE,
     )
@@ -214,12 +216,12 @@ def made_topology(cluster: Cluster) -> str:
     for cpu in range(cpus):
         lines.append(f'<cpu host_hash="0x0" numaid="{cpu}" arch="{arch}" vendor="{vendor}"')
         lines.append(f' familyid="{family}" modelid="{model}">')
-        for switch in (one for one in range(switches) if one * cpus // switches == cpu):
+        for switch in (item for item in range(switches) if item * cpus // switches == cpu):
             lines.append(f'<pci busid="0000:{switch + 1:02x}:00.0" class="0x060400" {speed}>')
-            for gpu in (one for one in range(cluster.gpus) if min(one // 2, switches - 1) == switch):
+            for gpu in (item for item in range(cluster.gpus) if min(item // 2, switches - 1) == switch):
                 lines.append(f'<pci busid="0000:{switch + 1:02x}:{1 + gpu:02x}.0" class="0x030200" {speed}>')
                 lines.append(f'<gpu dev="{gpu}" sm="{cluster.sm}" rank="{gpu}" gdr="1">{nvlink}</gpu></pci>')
-            for nic in (one for one in range(cluster.nics) if one * switches // cluster.nics == switch):
+            for nic in (item for item in range(cluster.nics) if item * switches // cluster.nics == switch):
                 lines.append(f'<pci busid="0000:{switch + 1:02x}:{64 + nic:02x}.0" class="0x020700" {speed}><nic>')
                 lines.append(f'<net name="mlx5_{nic}" dev="{nic}" speed="{cluster.nic_gbit_s * 1000:.0f}" port="1"')
                 lines.append(f' latency="0.000000" guid="{nic + 1:#x}" maxconn="131072" gdr="1" coll="1" rail="{nic}"')
@@ -322,19 +324,21 @@ class Communicator(Record):
 
     def compute(self, function: str, size_bytes: int, mask: int, part_bytes: int = 0) -> Record:
         """`part_bytes` is what a program asked for, before it was rounded up to cells."""
-        asked, told = Record(self.library, "ncclTuningInput_t"), Record(self.library, "ncclTuningResult_t")
+        requests, messages = Record(self.library, "ncclTuningInput_t"), Record(self.library, "ncclTuningResult_t")
         words = {"func": FUNCTIONS.index(function), "datatype": FLOAT, "numPipeOps": 1, "nWorks": 1}
         words |= {"winRegType": BOTH_IN_WINDOWS if part_bytes else 0, "collNetSupport": int(self.cluster.sharp)}
         words |= {"nvlsSupport": int(self.get("nvlsSupport"))}
         words |= {"minCTAs": self.cluster.min_ctas, "maxCTAs": self.cluster.max_ctas}
         for field, value in words.items():
-            asked.set(field, value)
+            requests.set(field, value)
         large = {"comm": self.at, "tuningMask": mask, "nBytes": size_bytes, "countMax": size_bytes // 4}
         for field, value in (large | {"count": (part_bytes or size_bytes) // 4}).items():
-            asked.set(field, value, "Q")
-        asked.set("symAligned16B", 1, "B")
-        self.library.call("ncclTuningCompute", asked.at, told.at)  # that there is no kernel at all is an error of its
-        return told
+            requests.set(field, value, "Q")
+        requests.set("symAligned16B", 1, "B")
+        self.library.call(
+            "ncclTuningCompute", requests.at, messages.at
+        )  # that there is no kernel at all is an error of its
+        return messages
 
 
 # -- what is written --------------------------------------------------------------------------------------------------
@@ -351,43 +355,44 @@ def case(library: Library, words: list[str]) -> Iterator[str]:
     topology = made_topology(cluster) if ":" in name else server_topology(name)
     if cluster.nodes == 1:
         topology = re.sub(r"<net [^>]*/>", "", topology)
-    found = search(library, topology, cluster)
-    made = Communicator(library, cluster, found)
+    result = search(library, topology, cluster)
+    created = Communicator(library, cluster, result)
     yield f"case {' '.join(words)}"
-    for kind, one in found.items():
-        if one.get("nChannels"):
-            speeds = " ".join(f"{round(one.get(field, 'f'), 3):g}" for field in ("bwIntra", "bwInter"))
-            yield f"graph {kind} {one.get('nChannels'):.0f} {speeds}"
-    yield f"channels {made.get('nChannels'):.0f} {made.get('nvlsChannels'):.0f}"
+    for kind, item in result.items():
+        if item.get("nChannels"):
+            speeds = " ".join(f"{round(item.get(field, 'f'), 3):g}" for field in ("bwIntra", "bwInter"))
+            yield f"graph {kind} {item.get('nChannels'):.0f} {speeds}"
+    yield f"channels {created.get('nChannels'):.0f} {created.get('nvlsChannels'):.0f}"
     for function in ("Broadcast", "AllGather", "AllReduce"):
-        yield from made.rows(function)
+        yield from created.rows(function)
     for function in ("Broadcast", "AllGather", "AllReduce"):
         for size_bytes in SIZES:
-            told = made.compute(function, size_bytes, (1 << ROWS) - 1)
-            names = f"{ALGORITHMS[int(told.get('algo'))]} {PROTOCOLS[int(told.get('proto'))]}"
-            counts_told = f"{told.get('nChannels'):.0f} {told.get('nWarps'):.0f}"
-            yield f"choice {function} {size_bytes} {names} {told.get('timeUs', 'f'):g} {counts_told}"
+            messages = created.compute(function, size_bytes, (1 << ROWS) - 1)
+            names = f"{ALGORITHMS[int(messages.get('algo'))]} {PROTOCOLS[int(messages.get('proto'))]}"
+            counts_told = f"{messages.get('nChannels'):.0f} {messages.get('nWarps'):.0f}"
+            yield f"choice {function} {size_bytes} {names} {messages.get('timeUs', 'f'):g} {counts_told}"
 
 
 def symmetric(library: Library, sm: int, gpus: int, nodes: int) -> Iterator[str]:
     cluster = Cluster(sm=sm, gpus=gpus, nodes=nodes, nics=gpus, nic_gbit_s=400)
     topology = made_topology(cluster if nodes > 1 else replace(cluster, nics=0))
-    made = Communicator(library, cluster, search(library, topology, cluster))
+    result = Communicator(library, cluster, search(library, topology, cluster))
     names = library.kernels()
     for function in ("AllReduce", "AllGather", "ReduceScatter"):
-        for wanted in SYMMETRIC_SIZES:
+        for symmetric_size in SYMMETRIC_SIZES:
             share = 1 if function == "AllReduce" else cluster.ranks
-            part_bytes = max(4, wanted // share // 4 * 4)
+            part_bytes = max(4, symmetric_size // share // 4 * 4)
             cells_bytes = -(-part_bytes // 1024) * 1024
             where = f"{sm}:{gpus}:{nodes} {function} {part_bytes * share}"
             every = ((1 << len(names)) - 1) << ROWS
-            yield f"pick {where} {_kernel(made.compute(function, cells_bytes, every, part_bytes), names) or 'none 0 0'}"
-            if nodes > 1 or wanted not in EVERY_KERNEL_SIZES:
+            kernel = _kernel(result.compute(function, cells_bytes, every, part_bytes), names)
+            yield f"pick {where} {kernel or 'none 0 0'}"
+            if nodes > 1 or symmetric_size not in EVERY_KERNEL_SIZES:
                 continue
             for number, name in enumerate(names):
                 if name.startswith(function):
-                    told = made.compute(function, cells_bytes, 1 << (ROWS + number), part_bytes)
-                    yield f"kernel {where} {_kernel(told, names) or f'{name} 0 0'}"
+                    messages = result.compute(function, cells_bytes, 1 << (ROWS + number), part_bytes)
+                    yield f"kernel {where} {_kernel(messages, names) or f'{name} 0 0'}"
 
 
 def _kernel(told: Record, names: list[str]) -> str:

@@ -30,8 +30,8 @@ from weft.collectives.nccl.times import times
 def test_no_time_is_shorter_than_the_lines_of_a_gpu_take(kind):
     """900 GB/s each way; of a sum of all, which switches may have made, each GPU receives as many bytes as it has."""
     rack = Cluster(sm=100, gpus=72, nodes=1)
-    made = estimate(rack, kind, 8 << 30)
-    low_us, _ = band_of(made).around(made.time_us)
+    result = estimate(rack, kind, 8 << 30)
+    low_us, _ = band_of(result).around(result.time_us)
     least = 1.0 if kind == Collective.ALL_REDUCE else 71 / 72
     assert low_us >= 0.999999 * least * (8 << 30) / 900e3
     assert kind == Collective.ALL_REDUCE or low_us == pytest.approx(least * (8 << 30) / 900e3)
@@ -51,30 +51,32 @@ def test_nine_of_ten_bands_hold_on_clusters_that_have_no_part_in_them():
 
 def test_a_band_is_as_wide_as_the_worst_of_its_kind_and_a_part_more():
     """Two clusters, off by a quarter and by nothing: the third may be off by 1.25 to the power of 1.5."""
-    one, other = (compare(find(name))[-1] for name in ("h100-1", "h200-8"))
+    item, other = (compare(find(name))[-1] for name in ("h100-1", "h200-8"))
     exact, quarter = (
-        replace(figure, measured=figure.predicted * factor) for figure, factor in ((one, 1.0), (other, 1.25))
+        replace(figure, measured=figure.predicted * factor) for figure, factor in ((item, 1.0), (other, 1.25))
     )
-    made = estimate(from_server("dgx-h100", nodes=1), Collective.ALL_REDUCE, 8 << 30)
-    found = band_of(made, Evidence((exact, quarter)))
-    assert found.clusters == 2
-    assert found.high == pytest.approx(1.25**1.5)
-    assert 1 / found.low == pytest.approx(1.25**1.5)
+    result = estimate(from_server("dgx-h100", nodes=1), Collective.ALL_REDUCE, 8 << 30)
+    results = band_of(result, Evidence((exact, quarter)))
+    assert results.clusters == 2
+    assert results.high == pytest.approx(1.25**1.5)
+    assert 1 / results.low == pytest.approx(1.25**1.5)
 
 
 def test_a_transport_that_nobody_published_has_all_algorithms_for_witnesses():
     """As if they were one cluster: the worst of them squared."""
     cluster = from_server("dgx-h100", nodes=2)
-    made = estimate(
+    result = estimate(
         cluster, Collective.ALL_REDUCE, 1 << 20, networks=ideal_networks(cluster, network="roce", transport="slingshot")
     )
-    others = Evidence(tuple(figure for figure in compare_all() if figure.estimate.transport != "slingshot"))
-    found = band_of(made, others)
-    alike = [one for one in others.figures if one.estimate.cluster.nodes > 1 and 64 << 10 < one.size_bytes < 256 << 20]
-    worst = max(max(one.error + 1, 1 / (one.error + 1)) for one in alike)
-    assert found.kind == "middle messages between nodes"
-    assert found.high == pytest.approx(worst**2)
-    assert "Slingshot" in made.doubts[0]
+    rest = Evidence(tuple(figure for figure in compare_all() if figure.estimate.transport != "slingshot"))
+    results = band_of(result, rest)
+    alike = [
+        item for item in rest.figures if item.estimate.cluster.nodes > 1 and 64 << 10 < item.size_bytes < 256 << 20
+    ]
+    worst = max(max(item.error + 1, 1 / (item.error + 1)) for item in alike)
+    assert results.kind == "middle messages between nodes"
+    assert results.high == pytest.approx(worst**2)
+    assert "Slingshot" in result.doubts[0]
 
 
 def test_what_ran_over_a_transport_counts_by_whatever_algorithm():
@@ -95,13 +97,13 @@ def test_no_band_is_narrower_than_half_of_the_clusters_need():
         for name, factor in (("h100-1", 1.0), ("h100-1-cloud", 1.0), ("h100-ndr-2", 1.2))
         for figure in compare(find(name))[-1:]
     ]
-    made = estimate(from_server("dgx-h100", nodes=1), Collective.ALL_REDUCE, 16 << 30)
-    assert made.algorithm == exact[0].estimate.algorithm == Algorithm.NVLS
-    alone = band_of(made, Evidence(tuple(exact[:2])))
+    result = estimate(from_server("dgx-h100", nodes=1), Collective.ALL_REDUCE, 16 << 30)
+    assert result.algorithm == exact[0].estimate.algorithm == Algorithm.NVLS
+    alone = band_of(result, Evidence(tuple(exact[:2])))
     assert alone.high == 1
-    usual = band_of(made, Evidence((*exact[:2], exact[2])))
+    usual = band_of(result, Evidence((*exact[:2], exact[2])))
     assert usual.high == 1
-    most = band_of(made, Evidence((*exact[:2], exact[2], replace(exact[2], cluster="elsewhere"))))
+    most = band_of(result, Evidence((*exact[:2], exact[2], replace(exact[2], cluster="elsewhere"))))
     assert most.high == pytest.approx(1.2**0.5)
 
 
@@ -118,12 +120,12 @@ def test_a_kind_that_one_cluster_published_is_taken_wider():
 @pytest.mark.parametrize("collective", [Collective.ALL_TO_ALL, Collective.BROADCAST])
 def test_what_is_off_in_rings_says_little_of_pairs_and_lines(collective):
     """One cluster published pairs between nodes and none a broadcast: all algorithms, squared, but those of clouds."""
-    made = estimate(from_server("dgx-h100", nodes=4), collective, 1 << 20)
-    found, alike = band_of(made), [one for one in compare_all() if one.estimate.cluster.nodes > 1]
-    middle = [one for one in alike if 64 << 10 < one.size_bytes < 256 << 20 and not one.estimate.transport]
-    worst = max(max(one.error + 1, 1 / (one.error + 1)) for one in middle)
-    assert found.kind == "middle messages between nodes"
-    assert found.high == pytest.approx(worst**2)
+    result = estimate(from_server("dgx-h100", nodes=4), collective, 1 << 20)
+    results, alike = band_of(result), [item for item in compare_all() if item.estimate.cluster.nodes > 1]
+    middle = [item for item in alike if 64 << 10 < item.size_bytes < 256 << 20 and not item.estimate.transport]
+    worst = max(max(item.error + 1, 1 / (item.error + 1)) for item in middle)
+    assert results.kind == "middle messages between nodes"
+    assert results.high == pytest.approx(worst**2)
 
 
 def test_what_nobody_published_is_said():
@@ -131,8 +133,8 @@ def test_what_nobody_published_is_said():
     near = estimate(from_server("dgx-h100", nodes=2), Collective.ALL_REDUCE, 1 << 30)
     assert band_of(near).far == ()
     networks = ideal_networks(cluster, network="omni-path")
-    made = estimate(cluster, Collective.REDUCE_SCATTER, 1 << 40, networks=networks)
-    far = describe(made, band_of(made))
+    result = estimate(cluster, Collective.REDUCE_SCATTER, 1 << 40, networks=networks)
+    far = describe(result, band_of(result))
     for why in ("reduce_scatter", "Omni-Path", "32 nodes, and the most that is published is 8", "bytes, and the most"):
         assert why in far
 
@@ -160,14 +162,14 @@ def test_no_constant_stands_on_one_cluster_alone():
 
 def test_every_constant_of_ours_says_what_it_is_fitted_to():
     """The others are NCCL's own, a plugin's or a network's, and their source says whose."""
-    known = times()
+    recorded = times()
     ours = {
         f"{table}.{field}"
         for table in ("bandwidth", "pipeline")
-        for field, value in msgspec.structs.asdict(getattr(known, table)).items()
+        for field, value in msgspec.structs.asdict(getattr(recorded, table)).items()
         if isinstance(value, float)
     }
-    assert ours == set(known.fit)
+    assert ours == set(recorded.fit)
 
 
 def test_the_table_has_every_cluster():
@@ -178,9 +180,9 @@ def test_the_table_has_every_cluster():
 
 
 def test_bands_of_one_node_know_no_network():
-    made = estimate(Cluster(sm=90, gpus=8, nodes=1), Collective.ALL_REDUCE, 8)
-    assert made.fabric == "NVLink"
-    assert "in one node" in band_of(made).kind
+    result = estimate(Cluster(sm=90, gpus=8, nodes=1), Collective.ALL_REDUCE, 8)
+    assert result.fabric == "NVLink"
+    assert "in one node" in band_of(result).kind
 
 
 def test_the_document_has_the_table_as_it_is():

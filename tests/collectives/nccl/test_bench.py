@@ -59,8 +59,8 @@ def test_sizes_that_do_not_grow_are_refused(wrong: dict[str, int]) -> None:
     ],
 )
 def test_sizes_are_cut_as_nccl_tests_cuts_them(ranks: Ranks, kind: Collective, first: int, count: int) -> None:
-    found = run(ranks, Settings(collective=kind, sizes=Sizes(max_bytes=1024)))
-    assert (found.rows[0].size_bytes, found.rows[0].count) == (first, count)
+    result = run(ranks, Settings(collective=kind, sizes=Sizes(max_bytes=1024)))
+    assert (result.rows[0].size_bytes, result.rows[0].count) == (first, count)
     odd = run(ranks, Settings(collective=kind, sizes=Sizes(min_bytes=1030, max_bytes=1030)))
     assert odd.rows[0].size_bytes == (1024 if first == 256 else 1028)
 
@@ -70,8 +70,8 @@ def test_the_text_is_what_nccl_tests_prints_with_these_figures(table: bench.Tabl
     printed = nccl_tests.text(replace(table, rows=tuple(rows)))
     lines = [line for line in printed if line and not line.startswith("#")]
     for line, row in zip(lines, rows, strict=True):
-        one = row.estimate
-        figures = f"{one.time_us:7.2f}", f"{one.algo_gbyte_s:6.2f}", f"{one.bus_gbyte_s:6.2f}"
+        item = row.estimate
+        figures = f"{item.time_us:7.2f}", f"{item.algo_gbyte_s:6.2f}", f"{item.bus_gbyte_s:6.2f}"
         body = BODY % (*figures, row.wrong) if row.wrong is not None else UNCHECKED % figures
         assert line == PREAMBLE % (row.size_bytes, row.size_bytes // 4, "float", "sum", "    -1") + body + body
 
@@ -85,8 +85,8 @@ def test_what_is_no_row_is_a_comment_or_blank(table: bench.Table) -> None:
     average = sum(row.estimate.bus_gbyte_s for row in table.rows) / len(table.rows)
     assert f"# Avg bus bandwidth    : {average:g} " in lines
     assert lines[0].startswith("# nccl-tests version 2.19.6 nccl-headers=23007")
-    said = "\n".join(lines)
-    assert f"# Simulated by weft {weft.__version__}, not measured: {PAIR} seed=1 memory=gpudirect" in said
+    output = "\n".join(lines)
+    assert f"# Simulated by weft {weft.__version__}, not measured: {PAIR} seed=1 memory=gpudirect" in output
     assert "#  Rank  9 Group  0 Pid      0 on       dgx2 device  1 [0000:43:00] H100" in lines
 
 
@@ -137,19 +137,25 @@ def _lacks_its_last_round(*_: object, nodes: int, gpus: int) -> Program:
 
 
 def test_json_has_nccl_tests_names_and_wefts_beside_them(table: bench.Table) -> None:
-    said = nccl_tests.report(table)
-    assert (said["version"], said["nccl_version"], said["args"][0]) == (3, 23007, "all_reduce_perf")
-    one = said["results"][1]
-    assert (one["size"], one["count"], one["type"], one["redop"], one["root"]) == (64, 16, "float", "sum", "    -1")
-    assert one["out_of_place"] == one["in_place"]
-    assert one["in_place"]["bus_bw"] == pytest.approx(one["in_place"]["alg_bw"] * 30 / 16)
+    output = nccl_tests.report(table)
+    assert (output["version"], output["nccl_version"], output["args"][0]) == (3, 23007, "all_reduce_perf")
+    item = output["results"][1]
+    assert (item["size"], item["count"], item["type"], item["redop"], item["root"]) == (
+        64,
+        16,
+        "float",
+        "sum",
+        "    -1",
+    )
+    assert item["out_of_place"] == item["in_place"]
+    assert item["in_place"]["bus_bw"] == pytest.approx(item["in_place"]["alg_bw"] * 30 / 16)
     band = {"band_us", "band_kind", "band_clusters", "far", "doubts"}
-    assert set(one["weft"]) == {"algorithm", "kernel", "protocol", "channels", "bound", "parts_us", *band}
-    low_us, high_us = one["weft"]["band_us"]
-    assert low_us < one["in_place"]["time"] < high_us
-    assert len(said["config"]["devices"]) == 16
-    assert said["weft"]["seed"] == 1
-    assert said["average_bus_bandwidth"]["bandwidth"] == pytest.approx(table.average_gbyte_s)
+    assert set(item["weft"]) == {"algorithm", "kernel", "protocol", "channels", "bound", "parts_us", *band}
+    low_us, high_us = item["weft"]["band_us"]
+    assert low_us < item["in_place"]["time"] < high_us
+    assert len(output["config"]["devices"]) == 16
+    assert output["weft"]["seed"] == 1
+    assert output["average_bus_bandwidth"]["bandwidth"] == pytest.approx(table.average_gbyte_s)
 
 
 def test_what_nccl_has_not_is_refused(ranks: Ranks) -> None:
@@ -177,17 +183,17 @@ def test_copies_through_host_memory_cost_time(ranks: Ranks, table: bench.Table) 
 
 
 def test_the_ranges_of_the_tuner_cover_every_size_once(table: bench.Table) -> None:
-    found = tuner.ranges(table)
-    assert found[0].first_bytes == 0
-    assert found[-1].last_bytes == (1 << 64) - 1
-    assert all(one.last_bytes + 1 == after.first_bytes for one, after in pairwise(found))
-    answers = [(one.best.algorithm, one.best.protocol, one.best.channels) for one in found]
-    assert all(one != after for one, after in pairwise(answers))  # merged
+    result = tuner.ranges(table)
+    assert result[0].first_bytes == 0
+    assert result[-1].last_bytes == (1 << 64) - 1
+    assert all(item.last_bytes + 1 == after.first_bytes for item, after in pairwise(result))
+    answers = [(item.best.algorithm, item.best.protocol, item.best.channels) for item in result]
+    assert all(item != after for item, after in pairwise(answers))  # merged
 
 
 def test_the_tuner_takes_the_fastest_of_all(table: bench.Table) -> None:
-    for one in tuner.ranges(table):
-        size_bytes = one.row.size_bytes
+    for item in tuner.ranges(table):
+        size_bytes = item.row.size_bytes
         for algorithm in (Algorithm.RING, Algorithm.TREE):
             for protocol in Protocol:
                 other = estimate(
@@ -198,7 +204,7 @@ def test_the_tuner_takes_the_fastest_of_all(table: bench.Table) -> None:
                     algorithm=algorithm,
                     protocol=protocol,
                 )
-                assert one.best.time_us <= other.time_us
+                assert item.best.time_us <= other.time_us
 
 
 ONE_GPU = """
@@ -255,20 +261,20 @@ def test_the_tuner_plugin_can_read_its_file(table: bench.Table) -> None:
 
 def test_a_forced_algorithm_is_all_that_the_tuner_may_choose(ranks: Ranks) -> None:
     ring = run(ranks, Settings(collective=Collective.ALL_REDUCE, sizes=SMALL, algorithms=(Algorithm.RING,)))
-    assert {one.best.algorithm for one in tuner.ranges(ring)} == {Algorithm.RING}
+    assert {item.best.algorithm for item in tuner.ranges(ring)} == {Algorithm.RING}
 
 
 def test_buffers_in_windows_take_symmetric_kernels_and_the_switches_sum_is_proved() -> None:
     alone = place(prepare(weft.load("star:hosts=1,server=dgx-h100")))
-    made = run(alone, Settings(collective=Collective.ALL_REDUCE, sizes=SMALL, windows=True))
-    assert nccl_tests.about(made)[0].endswith(" -R 2")
-    assert nccl_tests.report(made)["args"][-2:] == ["-R", "2"]
-    first, last = made.rows[0], made.rows[-1]
+    result = run(alone, Settings(collective=Collective.ALL_REDUCE, sizes=SMALL, windows=True))
+    assert nccl_tests.about(result)[0].endswith(" -R 2")
+    assert nccl_tests.report(result)["args"][-2:] == ["-R", "2"]
+    first, last = result.rows[0], result.rows[-1]
     assert (first.choice, first.wrong) == ("AllReduce_AGxLLMC_R/2", 0)
     assert (last.choice, last.bound, last.wrong) == ("AllReduce_RSxLDMC_AGxSTMC/2", "NVLink", 0)
-    assert nccl_tests.report(made)["results"][-1]["weft"]["kernel"] == "AllReduce_RSxLDMC_AGxSTMC"
+    assert nccl_tests.report(result)["results"][-1]["weft"]["kernel"] == "AllReduce_RSxLDMC_AGxSTMC"
     with pytest.raises(ConfigError, match="leave out -R 2, or --tuner"):
-        tuner.to_text(made)
+        tuner.to_text(result)
 
 
 def test_smaller_buffers_make_smaller_chunks(ranks: Ranks) -> None:
@@ -285,7 +291,7 @@ def test_chunks_of_nvls_can_be_given() -> None:
     alone = place(prepare(weft.load("star:hosts=1,server=dgx-h100")))
     large = Sizes(min_bytes=8 << 30, max_bytes=8 << 30)
     nvls = Settings(collective=Collective.ALL_REDUCE, sizes=large, algorithms=(Algorithm.NVLS,))
-    larger, own = (run(alone, replace(nvls, nvls_chunk_bytes=one)).rows[0].estimate for one in (512 << 10, None))
+    larger, own = (run(alone, replace(nvls, nvls_chunk_bytes=item)).rows[0].estimate for item in (512 << 10, None))
     assert larger.time_us < own.time_us  # fewer meetings
 
 
@@ -294,9 +300,9 @@ def test_more_queue_pairs_meet_fewer_full_links() -> None:
     spec = "fat-tree:hosts=8,server=dgx-h100,radix=16,speed=400GbE"
     wide = place(prepare(weft.load(spec)))
     kind = Settings(collective=Collective.ALL_REDUCE, sizes=Sizes(min_bytes=1 << 30, max_bytes=1 << 30))
-    one, eight = (run(wide, replace(kind, qps=qps)) for qps in (1, 8))
+    item, eight = (run(wide, replace(kind, qps=qps)) for qps in (1, 8))
     assert eight.networks is not None
-    assert one.networks is not None
-    assert eight.networks[Pattern.RING].adapter_gbyte_s > one.networks[Pattern.RING].adapter_gbyte_s
+    assert item.networks is not None
+    assert eight.networks[Pattern.RING].adapter_gbyte_s > item.networks[Pattern.RING].adapter_gbyte_s
     with pytest.raises(ConfigError, match="TCP has no queue pairs"):
         replace(kind, qps=2, options=Options(network=Network.TCP))

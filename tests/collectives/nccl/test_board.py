@@ -36,9 +36,11 @@ MIB = 1 << 20
 @pytest.mark.parametrize("line", JUDGED, ids=lambda line: f"{line[0]}-{line[1]}")
 def test_channels_are_those_that_nccl_finds(line: list[str]) -> None:
     server, nodes, *figures = line
-    found = search(from_server(server, nodes=int(nodes)))
-    told = [Graph(int(channels), float(intra), float(inter)) for channels, intra, inter in (figures[:3], figures[3:])]
-    assert [found.ring, found.tree] == told
+    result = search(from_server(server, nodes=int(nodes)))
+    messages = [
+        Graph(int(channels), float(intra), float(inter)) for channels, intra, inter in (figures[:3], figures[3:])
+    ]
+    assert [result.ring, result.tree] == messages
 
 
 def test_over_pcie_there_is_no_ll128_no_nvls_and_steps_are_pcie_s() -> None:
@@ -49,7 +51,7 @@ def test_over_pcie_there_is_no_ll128_no_nvls_and_steps_are_pcie_s() -> None:
     on = {row.name: row.off for row in table(board, search(board), Collective.ALL_REDUCE)}
     assert on["Ring/LL128"] == ""
     assert on["NVLS/Simple"] == "no NVSwitch"
-    slow, fast = (estimate(one, Collective.ALL_REDUCE, 8).parts["steps"] for one in (cards, board))
+    slow, fast = (estimate(item, Collective.ALL_REDUCE, 8).parts["steps"] for item in (cards, board))
     assert slow / 14 > fast / 6  # of 2(g-1) steps
 
 
@@ -65,18 +67,18 @@ def test_over_pcie_there_is_no_ll128_no_nvls_and_steps_are_pcie_s() -> None:
     ],
 )
 def test_a_ring_has_what_its_slowest_lane_has(server: str, gpus: int, gbyte_s: float) -> None:
-    one = replace(from_server(server, nodes=1), gpus=gpus)
-    assert one.board is not None
-    assert one.board.ring_gbyte_s(gpus, one.link_gbyte_s) == pytest.approx(gbyte_s)
+    item = replace(from_server(server, nodes=1), gpus=gpus)
+    assert item.board is not None
+    assert item.board.ring_gbyte_s(gpus, item.link_gbyte_s) == pytest.approx(gbyte_s)
 
 
 def test_cards_that_may_not_talk_below_their_switch_share_its_way_up(tmp_path: Path) -> None:
     own = tmp_path / "own.yaml"
     own.write_text("like: ovx-l40s\ngpu: RTX-4090\n")
     for server, gbyte_s in (("ovx-l40s", 24), (str(own), 48 / 4 / 1.2)):
-        one = replace(from_server(server, nodes=1), gpus=4)
-        assert one.board is not None
-        assert one.board.ring_gbyte_s(4, 0) == pytest.approx(gbyte_s)
+        item = replace(from_server(server, nodes=1), gpus=4)
+        assert item.board is not None
+        assert item.board.ring_gbyte_s(4, 0) == pytest.approx(gbyte_s)
 
 
 def test_all_to_all_is_bound_by_what_crosses_and_one_peer_by_its_pair() -> None:
@@ -94,8 +96,8 @@ def test_all_to_all_is_bound_by_what_crosses_and_one_peer_by_its_pair() -> None:
 def test_over_pcie_nobody_goes_to_the_adapter_of_another_gpu() -> None:
     """No PXN: of an all_to_all between nodes, only what is for the own node is on PCIe beside the adapters' part."""
     size = 1 << 30
-    made = estimate(from_server("rtx-pro-6000-8", nodes=2), Collective.ALL_TO_ALL, size)
-    assert made.time_us == pytest.approx(size * 7 / 16 / 9.625e3, rel=0.02)
+    result = estimate(from_server("rtx-pro-6000-8", nodes=2), Collective.ALL_TO_ALL, size)
+    assert result.time_us == pytest.approx(size * 7 / 16 / 9.625e3, rel=0.02)
     for server, pxn in (("rtx-4090-8", False), ("mgx-h100-nvl", False), ("hgx-a100-4", True)):
         assert place(join_nvlinks(weft.load(f"star:hosts=2,server={server}"))).pxn is pxn
 
@@ -152,17 +154,17 @@ def test_nccl_s_search_that_finds_nothing_takes_one_slow_channel_and_times_go_by
     own.write_text(f"like: rtx-pro-6000-8\ncpu: {chip}\n")
     cluster = from_server(str(own), nodes=1)
     assert search(cluster).ring == Graph(1, 0.1, 0.1)
-    made = estimate(cluster, Collective.ALL_REDUCE, 1 << 30, algorithm=Algorithm.RING, protocol=Protocol.SIMPLE)
-    assert made.bus_gbyte_s == pytest.approx(16, rel=0.01)
+    result = estimate(cluster, Collective.ALL_REDUCE, 1 << 30, algorithm=Algorithm.RING, protocol=Protocol.SIMPLE)
+    assert result.bus_gbyte_s == pytest.approx(16, rel=0.01)
 
 
 def test_bands_are_wide_and_say_that_nobody_published_such_servers() -> None:
-    known = band_of(estimate(from_server("dgx-h100", nodes=2), Collective.ALL_REDUCE, MIB))
+    recorded = band_of(estimate(from_server("dgx-h100", nodes=2), Collective.ALL_REDUCE, MIB))
     for server, joined in (("ovx-l40s", "PCIe"), ("hgx-a100-4", "NVLinks from GPU to GPU")):
-        made = estimate(from_server(server, nodes=2), Collective.ALL_REDUCE, MIB)
-        found = band_of(made)
-        assert f"no published run of GPUs joined by {joined}" in found.far
-        assert found.high > 2 * known.high / known.low
+        result = estimate(from_server(server, nodes=2), Collective.ALL_REDUCE, MIB)
+        results = band_of(result)
+        assert f"no published run of GPUs joined by {joined}" in results.far
+        assert results.high > 2 * recorded.high / recorded.low
 
 
 def test_pcie_that_nobody_described_still_wants_nccl_s_log() -> None:
@@ -178,10 +180,10 @@ def test_a_template_that_does_not_say_its_processor_has_one_of_its_time_and_says
     chip = "cpu: {model: x, arch: x86_64, vendor: GenuineIntel, family_id: 6, model_id: 143}\n"
     (tmp_path / "silent.yaml").write_text(whole)
     (tmp_path / "said.yaml").write_text(whole + chip)
-    silent, said = (
+    silent, output = (
         estimate(from_server(str(tmp_path / name), nodes=1), Collective.ALL_REDUCE, 1 << 30)
         for name in ("silent.yaml", "said.yaml")
     )
-    assert silent.time_us == said.time_us
+    assert silent.time_us == output.time_us
     assert [why for why in silent.doubts if "does not say its processors" in why]
-    assert not said.doubts
+    assert not output.doubts

@@ -52,8 +52,8 @@ def _read(path: Path, version: str, cases: list[Case]) -> None:
             cases.append(Case(" ".join(about), its, replace(_cluster(*about), nccl=its)))
         elif kind == "graph":
             channels, intra, inter = int(words[1]), float(words[2]), float(words[3])
-            found = Graph(channels=channels, intra_gbyte_s=intra, inter_gbyte_s=inter)
-            cases[-1].graphs[PATTERNS.get(words[0], words[0])] = found
+            result = Graph(channels=channels, intra_gbyte_s=intra, inter_gbyte_s=inter)
+            cases[-1].graphs[PATTERNS.get(words[0], words[0])] = result
         elif kind == "channels":
             cases[-1].channels = int(words[0]), int(words[1])
         elif kind == "table":
@@ -87,7 +87,7 @@ def test_the_constants_have_a_judge_and_so_has_every_newer_version() -> None:
     versions = {case.version for case in CASES}
     assert constants().version in versions
     newer = read_catalog("nccl.toml")["newer"]
-    assert {one.rpartition(".")[0] for one in versions} == {constants().version.rpartition(".")[0], *newer}
+    assert {item.rpartition(".")[0] for item in versions} == {constants().version.rpartition(".")[0], *newer}
     for version in versions:
         cases = [case for case in CASES if case.version == version]
         assert len(cases) > 20
@@ -96,11 +96,11 @@ def test_the_constants_have_a_judge_and_so_has_every_newer_version() -> None:
 
 @each_case
 def test_the_search_finds_the_channels_that_nccl_finds(case: Case) -> None:
-    found = search(case.cluster)
-    assert {name: getattr(found, name) for name in case.graphs} == case.graphs
+    result = search(case.cluster)
+    assert {name: getattr(result, name) for name in case.graphs} == case.graphs
     absent = {"collnet_chain", "collnet_direct", "nvls"} - case.graphs.keys()
-    assert not [name for name in absent if getattr(found, name).channels]
-    assert (found.channels(case.cluster), found.nvls_channels(case.cluster)) == case.channels
+    assert not [name for name in absent if getattr(result, name).channels]
+    assert (result.channels(case.cluster), result.nvls_channels(case.cluster)) == case.channels
 
 
 @each_case
@@ -139,12 +139,12 @@ def test_the_choice_is_nccls(case: Case) -> None:
 
 def test_reduce_scatter_goes_as_all_gather_and_reduce_as_broadcast() -> None:
     cluster = from_server("dgx-h100", nodes=4, sharp=True)
-    for one, other in (
+    for item, other in (
         (Collective.REDUCE_SCATTER, Collective.ALL_GATHER),
         (Collective.REDUCE, Collective.BROADCAST),
     ):
         for size_bytes in (8, 1 << 20, 1 << 30):
-            a, b = choose(cluster, one, size_bytes), choose(cluster, other, size_bytes)
+            a, b = choose(cluster, item, size_bytes), choose(cluster, other, size_bytes)
             assert (a.row.name, a.time_us, a.channels) == (b.row.name, b.time_us, b.channels)
 
 
@@ -185,8 +185,8 @@ def test_a_rack_that_is_one_nvlink_domain_is_a_node_and_its_adapters_are_near() 
     rack = from_server("gb200-nvl72", nodes=2)
     assert rack.near
     for size_bytes in (1 << 14, 1 << 22, 1 << 32):
-        one, other = (choose(cluster, Collective.ALL_REDUCE, size_bytes) for cluster in (rack, published))
-        assert (one.row, one.time_us) == (other.row, other.time_us)
+        item, other = (choose(cluster, Collective.ALL_REDUCE, size_bytes) for cluster in (rack, published))
+        assert (item.row, item.time_us) == (other.row, other.time_us)
     assert from_fabric(weft.load("superpod:su=2,servers=2,server=gb200-nvl72")) == rack
     some = from_server("gb200-nvl64", nodes=2)
     assert (some.gpus, some.nics, some.near) == (64, 64, True)  # two trays are spare
@@ -204,8 +204,8 @@ def test_without_nvswitches_the_channels_must_be_given() -> None:
     with pytest.raises(ConfigError, match="NCCL_DEBUG_SUBSYS=GRAPH"):
         choose(cluster, Collective.ALL_REDUCE, 1 << 20)
     # NCCL's own search on eight GPUs below four PCIe 4.0 switches and two Intel processors.
-    one = Graph(channels=1, intra_gbyte_s=20.0, inter_gbyte_s=20.0)
-    choice = choose(cluster, Collective.ALL_REDUCE, 1 << 30, graphs=Graphs(ring=one, tree=one, same_channels=True))
+    item = Graph(channels=1, intra_gbyte_s=20.0, inter_gbyte_s=20.0)
+    choice = choose(cluster, Collective.ALL_REDUCE, 1 << 30, graphs=Graphs(ring=item, tree=item, same_channels=True))
     assert choice.row.name == "Ring/Simple"
     assert choice.bus_gbyte_s == pytest.approx(20, rel=0.01)
     assert "Ring/LL128 off: GPUs joined by PCIe" in choice.explain()
@@ -214,10 +214,10 @@ def test_without_nvswitches_the_channels_must_be_given() -> None:
 def test_a_pipe_whose_channels_differ_has_a_step_for_every_rank() -> None:
     """Broadcast with Simple takes the steps of a tree then: 4.0 us each on PCIe, where a ring's are 5.7."""
     cluster = Cluster(sm=80, gpus=8, nodes=1, nvlinks=0)
-    one = Graph(channels=2, intra_gbyte_s=10.0, inter_gbyte_s=10.0)
+    item = Graph(channels=2, intra_gbyte_s=10.0, inter_gbyte_s=10.0)
     latencies_us = {}
     for same in (True, False):
-        rows = table(cluster, Graphs(ring=one, tree=one, same_channels=same), Collective.BROADCAST)
+        rows = table(cluster, Graphs(ring=item, tree=item, same_channels=same), Collective.BROADCAST)
         latencies_us[same] = next(row.latency_us for row in rows if row.name == "Ring/Simple")
     assert latencies_us == pytest.approx({True: 8.4 + 5.7, False: 8.4 + 8 * 4.0})
 
@@ -225,11 +225,13 @@ def test_a_pipe_whose_channels_differ_has_a_step_for_every_rank() -> None:
 def test_trees_of_middle_sizes_are_corrected_up_to_256_mib() -> None:
     """The factor for 512 MiB is in NCCL's list, but not used."""
     cluster = from_server("dgx-h100", nodes=4)
-    found = search(cluster)
-    row = next(one for one in table(cluster, found, Collective.ALL_REDUCE) if one.name == "Tree/Simple")
+    result = search(cluster)
+    row = next(item for item in table(cluster, result, Collective.ALL_REDUCE) if item.name == "Tree/Simple")
     for size_bytes, factor in ((63, 1.0), (64, 0.9), (1 << 18, 0.5), (1 << 28, 0.9), (1 << 29, 1.0)):
         expected_us = row.latency_us + size_bytes / (1000 * row.algo_gbyte_s * factor)
-        assert time_us(cluster, found, Collective.ALL_REDUCE, row, size_bytes) == pytest.approx(expected_us), size_bytes
+        assert time_us(cluster, result, Collective.ALL_REDUCE, row, size_bytes) == pytest.approx(expected_us), (
+            size_bytes
+        )
 
 
 def test_what_cannot_be_chosen_is_refused() -> None:
@@ -255,15 +257,17 @@ def test_what_cannot_be_chosen_is_refused() -> None:
 def test_older_versions_choose_by_their_own_code() -> None:
     """Before 2.28 an NVLS tree over many nodes was expected to have half of its adapters; 2.29 made it later."""
     cluster = from_server("dgx-h100", nodes=8)
-    found = {
+    result = {
         version: choose(replace(cluster, nccl=version), Collective.ALL_REDUCE, 1 << 30).row.name
         for version in ("2.24", "2.26.2", "2.27", "2.28", "2.30", "")
     }
-    assert found == dict.fromkeys(("2.24", "2.26.2", "2.27"), "Ring/Simple") | dict.fromkeys(
+    assert result == dict.fromkeys(("2.24", "2.26.2", "2.27"), "Ring/Simple") | dict.fromkeys(
         ("2.28", "2.30", ""), "NVLSTree/Simple"
     )
     two = from_server("dgx-h100", nodes=2)
-    early, late = (choose(replace(two, nccl=one), Collective.ALL_REDUCE, 1 << 20).row.name for one in ("2.28", "2.29"))
+    early, late = (
+        choose(replace(two, nccl=item), Collective.ALL_REDUCE, 1 << 20).row.name for item in ("2.28", "2.29")
+    )
     assert (early, late) == ("NVLSTree/Simple", "Tree/LL128")
 
 
@@ -277,20 +281,20 @@ def test_since_2_31_sharp_wants_an_adapter_for_every_gpu() -> None:
 def test_rings_of_blackwell_in_one_node_have_the_plateau_since_2_31() -> None:
     """40 % more latency; since 2.32 only 30 % from 512 KiB of a channel on, and all_reduce has it too."""
     cluster = from_server("dgx-b200", nodes=1)
-    found = search(cluster)
+    result = search(cluster)
     part_bytes = {"small": 64 << 10, "large": 1 << 20}
     rows = {
-        kind: next(row for row in table(cluster, found, kind) if row.name == "Ring/Simple")
+        kind: next(row for row in table(cluster, result, kind) if row.name == "Ring/Simple")
         for kind in (Collective.ALL_GATHER, Collective.ALL_REDUCE)
     }
     longer = {
         (version, kind, size): (
-            time_us(replace(cluster, nccl=version), found, kind, row, n) - n / row.algo_gbyte_s / 1000
+            time_us(replace(cluster, nccl=version), result, kind, row, n) - n / row.algo_gbyte_s / 1000
         )
         / row.latency_us
         for version in ("2.30", "2.31", "2.32")
         for kind, row in rows.items()
-        for size, n in ((key, part * found.channels(cluster) * cluster.ranks) for key, part in part_bytes.items())
+        for size, n in ((key, part * result.channels(cluster) * cluster.ranks) for key, part in part_bytes.items())
     }
     expected = {(v, k, s): 1.0 for v in ("2.30", "2.31") for k in rows for s in part_bytes}
     expected |= {("2.31", Collective.ALL_GATHER, s): 1.4 for s in part_bytes}
@@ -318,7 +322,7 @@ def test_channels_can_be_bounded_for_rings_and_trees_alone() -> None:
 def test_blackwell_had_as_many_channels_as_nvls_before_2_28() -> None:
     cluster = from_server("dgx-b200", nodes=4)
     channels = {
-        one: search(replace(cluster, nccl=one)).channels(replace(cluster, nccl=one)) for one in ("2.27", "2.28")
+        item: search(replace(cluster, nccl=item)).channels(replace(cluster, nccl=item)) for item in ("2.27", "2.28")
     }
     assert channels == {"2.27": 32, "2.28": 16}
 

@@ -29,8 +29,8 @@ PAIR = from_server("dgx-h100", nodes=2)
     ],
 )
 def test_a_list_says_what_is_allowed_for_each_collective(text, reduced, cast):
-    found = (permitted("NCCL_ALGO", text, kind, Algorithm) for kind in (Collective.ALL_REDUCE, Collective.BROADCAST))
-    assert tuple(found) == (reduced, cast)
+    result = (permitted("NCCL_ALGO", text, kind, Algorithm) for kind in (Collective.ALL_REDUCE, Collective.BROADCAST))
+    assert tuple(result) == (reduced, cast)
 
 
 def test_a_caret_allows_all_others():
@@ -76,13 +76,13 @@ def test_sends_between_pairs_have_no_algorithm_to_choose():
 def test_who_names_ll128_has_it_where_nccl_by_itself_would_not_take_it():
     far = replace(PAIR, near=False)
     assert estimate(far, Collective.BROADCAST, 1 << 20).protocol != Protocol.LL128
-    asked = replace(far, protocols=(Protocol.LL128,))
-    assert estimate(asked, Collective.BROADCAST, 1 << 20).protocol == Protocol.LL128
+    requests = replace(far, protocols=(Protocol.LL128,))
+    assert estimate(requests, Collective.BROADCAST, 1 << 20).protocol == Protocol.LL128
     with pytest.raises(ConfigError, match="there is no LL128 for it"):
-        estimate(asked, Collective.ALL_TO_ALL, 1 << 20)
+        estimate(requests, Collective.ALL_TO_ALL, 1 << 20)
 
 
 def test_sends_between_pairs_take_the_protocol_that_is_left():
-    small = [replace(PAIR, protocols=one) for one in ((), (Protocol.SIMPLE,), (Protocol.LL128, Protocol.LL))]
-    found = [estimate(one, Collective.ALL_TO_ALL, 64 << 20).protocol for one in small]
-    assert found == [Protocol.SIMPLE, Protocol.SIMPLE, Protocol.LL]
+    small = [replace(PAIR, protocols=item) for item in ((), (Protocol.SIMPLE,), (Protocol.LL128, Protocol.LL))]
+    result = [estimate(item, Collective.ALL_TO_ALL, 64 << 20).protocol for item in small]
+    assert result == [Protocol.SIMPLE, Protocol.SIMPLE, Protocol.LL]

@@ -42,11 +42,11 @@ def rows_that_are_on(cluster: Cluster, collective: Collective) -> list[tuple[Alg
     size=st.integers(1, 1 << 34),
 )
 def test_parts_add_up_and_none_is_negative(server: str, nodes: int, collective: Collective, size: int):
-    made = estimate(from_server(server, nodes=nodes), collective, size)
-    assert made.time_us == pytest.approx(sum(made.parts.values()))
-    assert min(made.parts.values()) >= 0
-    assert made.bound in ("adapters", "NVLink", "channels", "proxies")
-    assert (made.algorithm is None) == (collective in PAIRWISE)
+    result = estimate(from_server(server, nodes=nodes), collective, size)
+    assert result.time_us == pytest.approx(sum(result.parts.values()))
+    assert min(result.parts.values()) >= 0
+    assert result.bound in ("adapters", "NVLink", "channels", "proxies")
+    assert (result.algorithm is None) == (collective in PAIRWISE)
 
 
 @pytest.mark.parametrize("sharp", [False, True])
@@ -81,7 +81,7 @@ def assert_rising(found: list[Estimate], loss: float = 0.0) -> None:
 def test_more_nodes_never_take_less_time(algorithm: Algorithm, size: int):
     """NVLS trees have smaller chunks from four nodes on, so that three may be slower: powers of two are compared."""
     counts = (2, 4, 8, 16, 32) if algorithm == Algorithm.NVLS_TREE else range(2, 20)
-    found = [
+    result = [
         estimate(
             from_server("dgx-h100", nodes=nodes),
             Collective.ALL_REDUCE,
@@ -92,7 +92,7 @@ def test_more_nodes_never_take_less_time(algorithm: Algorithm, size: int):
         ).time_us
         for nodes in counts
     ]
-    assert found == sorted(found)
+    assert result == sorted(result)
 
 
 @given(
@@ -105,11 +105,11 @@ def test_no_more_leaves_a_node_than_its_adapters_carry(nodes: int, size: int, co
     cluster = from_server("dgx-h100", nodes=nodes)
     all_gbyte_s = 8 * 49.06
     for algorithm, protocol in rows_that_are_on(cluster, collective):
-        made = estimate(cluster, collective, size, algorithm=algorithm, protocol=protocol)
-        leaving = made.bus_gbyte_s
+        result = estimate(cluster, collective, size, algorithm=algorithm, protocol=protocol)
+        leaving = result.bus_gbyte_s
         if algorithm != Algorithm.RING:
-            leaving = made.algo_gbyte_s * (1 if nodes == 2 else 2)
-        assert leaving <= all_gbyte_s, made.name
+            leaving = result.algo_gbyte_s * (1 if nodes == 2 else 2)
+        assert leaving <= all_gbyte_s, result.name
 
 
 @pytest.mark.parametrize("nodes", [2, 8])
@@ -117,22 +117,22 @@ def test_no_more_leaves_a_node_than_its_adapters_carry(nodes: int, size: int, co
 def test_one_gpu_in_a_server_has_its_adapters_rate_and_latency(nodes: int, collective: Collective):
     """No more than perftest has of the line, and near it at the end; no less than a small message takes."""
     cluster = Cluster(sm=90, gpus=1, nodes=nodes, nics=1, nic_gbit_s=400)
-    found = ideal_networks(cluster)[Pattern.RING]
+    result = ideal_networks(cluster)[Pattern.RING]
     pairs = collective in PAIRWISE
     for algorithm, protocol in [(None, None)] if pairs else rows_that_are_on(cluster, collective):
         small, large = (
             estimate(cluster, collective, size, algorithm=algorithm, protocol=protocol) for size in (8 * nodes, 8 << 30)
         )
-        assert small.time_us > found.step_us
-        assert large.bus_gbyte_s < found.adapter_gbyte_s
+        assert small.time_us > result.step_us
+        assert large.bus_gbyte_s < result.adapter_gbyte_s
         if algorithm in (None, Algorithm.RING) and protocol != Protocol.LL:
-            assert large.bus_gbyte_s > 0.8 * found.adapter_gbyte_s
+            assert large.bus_gbyte_s > 0.8 * result.adapter_gbyte_s
 
 
 def test_nvlink_bounds_a_node():
-    made = estimate(from_server("dgx-h100", nodes=1, nvls=False), Collective.ALL_REDUCE, 16 << 30)
-    assert made.bound == "NVLink"
-    assert 350 < made.bus_gbyte_s < 371
+    result = estimate(from_server("dgx-h100", nodes=1, nvls=False), Collective.ALL_REDUCE, 16 << 30)
+    assert result.bound == "NVLink"
+    assert 350 < result.bus_gbyte_s < 371
 
 
 @pytest.mark.parametrize("nodes", [2, 3, 4, 16])
@@ -142,10 +142,10 @@ def test_all_to_all_has_n_over_n_minus_1_of_a_gpus_network(nodes: int, nic_gbit_
     cluster = Cluster(sm=90, gpus=8, nodes=nodes, nics=8, nic_gbit_s=nic_gbit_s)
     each = nic_gbit_s / 8 * 0.985
     proxy = times().pairs.chunk_bytes / 3 / 1000  # three posts of 1 us for each chunk
-    made = estimate(cluster, Collective.ALL_TO_ALL, 64 << 30, networks=network(adapter_gbyte_s=nic_gbit_s / 8))
-    assert made.bound == bound
-    assert made.bus_gbyte_s == pytest.approx(nodes / (nodes - 1) * min(each, proxy), rel=0.07)
-    assert made.bus_gbyte_s == pytest.approx((8 * nodes - 1) / (8 * (nodes - 1)) * min(each, proxy), rel=0.002)
+    result = estimate(cluster, Collective.ALL_TO_ALL, 64 << 30, networks=network(adapter_gbyte_s=nic_gbit_s / 8))
+    assert result.bound == bound
+    assert result.bus_gbyte_s == pytest.approx(nodes / (nodes - 1) * min(each, proxy), rel=0.07)
+    assert result.bus_gbyte_s == pytest.approx((8 * nodes - 1) / (8 * (nodes - 1)) * min(each, proxy), rel=0.002)
 
 
 def test_a_longer_network_step_counts_as_often_as_data_crosses():
@@ -165,21 +165,21 @@ def test_a_longer_network_step_counts_as_often_as_data_crosses():
 
 def test_nccls_latencies_are_unchanged_on_the_network_that_they_hold_for():
     cluster = from_server("dgx-h100", nodes=2)
-    made = estimate(cluster, Collective.ALL_REDUCE, 8, networks=network(times().network.reference_step_us))
+    result = estimate(cluster, Collective.ALL_REDUCE, 8, networks=network(times().network.reference_step_us))
     row = choose(cluster, Collective.ALL_REDUCE, 8).row
-    assert made.parts["launch"] + made.parts["steps"] == pytest.approx(row.latency_us)
+    assert result.parts["launch"] + result.parts["steps"] == pytest.approx(row.latency_us)
 
 
 def test_amd_posts_to_adapters_slower_but_not_to_the_kernel():
     intel, amd = (
-        Cluster(sm=80, gpus=8, nodes=2, nics=1, nic_gbit_s=200, processor=one)
-        for one in (Processor.INTEL, Processor.AMD)
+        Cluster(sm=80, gpus=8, nodes=2, nics=1, nic_gbit_s=200, processor=item)
+        for item in (Processor.INTEL, Processor.AMD)
     )
     kernel = dict.fromkeys(Pattern, TcpNetwork(step_us=35.0, adapter_gbyte_s=1.7))
     for networks, times_slower in ((network(), 2), (kernel, 1)):
         slow, fast = (
-            estimate(one, Collective.ALL_REDUCE, 8, networks=networks, algorithm=Algorithm.TREE).parts["steps"]
-            for one in (amd, intel)
+            estimate(item, Collective.ALL_REDUCE, 8, networks=networks, algorithm=Algorithm.TREE).parts["steps"]
+            for item in (amd, intel)
         )
         inside_us = 2 * 7 * 0.6
         assert slow - inside_us == pytest.approx(times_slower * (fast - inside_us), rel=0.01)
@@ -200,14 +200,14 @@ def test_more_channels_help_a_ring_until_the_adapters_are_full(protocol: Protoco
 
 
 def test_rings_fill_the_adapters_with_the_channels_that_nccl_takes():
-    made = estimate(from_server("dgx-h100", nodes=4), Collective.ALL_REDUCE, 8 << 30, algorithm=Algorithm.RING)
-    assert (made.channels, made.bound) == (16, "adapters")
-    assert made.bus_gbyte_s == pytest.approx(8 * 49.0 * times().bandwidth.adapter, rel=0.02)
+    result = estimate(from_server("dgx-h100", nodes=4), Collective.ALL_REDUCE, 8 << 30, algorithm=Algorithm.RING)
+    assert (result.channels, result.bound) == (16, "adapters")
+    assert result.bus_gbyte_s == pytest.approx(8 * 49.0 * times().bandwidth.adapter, rel=0.02)
 
 
 def test_a_tree_is_no_faster_than_nvlink():
     """Seven hops of eight GPUs, up and down: a GPU sends 7/4 of all bytes."""
-    made = estimate(
+    result = estimate(
         from_server("dgx-h100", nodes=2),
         Collective.ALL_REDUCE,
         8 << 30,
@@ -215,14 +215,14 @@ def test_a_tree_is_no_faster_than_nvlink():
         protocol=Protocol.SIMPLE,
         channels=64,
     )
-    assert made.bound == "NVLink"
+    assert result.bound == "NVLink"
     nvlink_gbyte_s = 18 * 20.6 * times().bandwidth.nvlink
-    assert made.size_bytes / made.parts["data"] / 1000 == pytest.approx(nvlink_gbyte_s / (7 / 4))
+    assert result.size_bytes / result.parts["data"] / 1000 == pytest.approx(nvlink_gbyte_s / (7 / 4))
 
 
 def test_a_tree_of_single_gpus_uses_all_channels():
     cluster = Cluster(sm=80, gpus=1, nodes=8, nics=1, nic_gbit_s=200)
-    one, four = (
+    item, four = (
         estimate(
             cluster,
             Collective.ALL_REDUCE,
@@ -233,7 +233,7 @@ def test_a_tree_of_single_gpus_uses_all_channels():
         )
         for channels in (1, 4)
     )
-    assert (one.bound, four.bound) == ("channels", "adapters")
+    assert (item.bound, four.bound) == ("channels", "adapters")
 
 
 def test_waits_hide_where_the_adapters_are_slower():
@@ -247,14 +247,14 @@ def test_waits_hide_where_the_adapters_are_slower():
 
 
 def test_nvls_has_the_bus_bandwidth_of_eight_gpus_in_a_rack():
-    found = {
+    result = {
         gpus: estimate(
             Cluster(sm=100, gpus=gpus, nodes=1), Collective.ALL_REDUCE, 64 << 30, algorithm=Algorithm.NVLS
         ).bus_gbyte_s
         for gpus in (4, 8, 72)
     }
-    assert found[4] < 0.8 * found[8]
-    assert found[72] == pytest.approx(found[8], rel=0.1)
+    assert result[4] < 0.8 * result[8]
+    assert result[72] == pytest.approx(result[8], rel=0.1)
 
 
 def test_ll_of_little_data_is_as_slow_as_the_few_channels_that_carry_it():
@@ -271,23 +271,23 @@ def test_one_pair_is_as_slow_as_the_proxy_that_posts_its_chunks(
 ):
     """A send, a receive and a flush for every 128 KiB."""
     cluster = replace(from_server("dgx-h100", nodes=2), processor=processor)
-    made = estimate(cluster, collective, 8 << 30)
-    assert made.bound == "proxies"
+    result = estimate(cluster, collective, 8 << 30)
+    assert result.bound == "proxies"
     away = 1.0 if collective == Collective.SEND_RECV else 8 / 16
-    assert made.size_bytes * away / made.parts["data"] == pytest.approx(times().pairs.chunk_bytes / chunk_us)
+    assert result.size_bytes * away / result.parts["data"] == pytest.approx(times().pairs.chunk_bytes / chunk_us)
     assert estimate(cluster, collective, 8 << 30, chunk_bytes=512 << 10).bound == "adapters"
 
 
 def test_a_pair_has_the_channels_that_nccl_gives_it():
     """By bandwidth since 2.29, 14 Gbyte/s each, as many as one round serves all peers with; two before, at most."""
-    found = {
+    result = {
         (nodes, version): channels_per_peer(replace(from_server("dgx-h100", nodes=nodes), nccl=version), 16)
         for nodes in (2, 4, 8, 64)
         for version in ("", "2.28", "2.19")
     }
-    assert [found[nodes, ""] for nodes in (2, 4, 8, 64)] == [4, 4, 2, 1]
-    assert [found[nodes, "2.28"] for nodes in (2, 4, 8, 64)] == [2, 2, 1, 1]
-    assert [found[nodes, "2.19"] for nodes in (2, 4, 8, 64)] == [2, 2, 2, 2]
+    assert [result[nodes, ""] for nodes in (2, 4, 8, 64)] == [4, 4, 2, 1]
+    assert [result[nodes, "2.28"] for nodes in (2, 4, 8, 64)] == [2, 2, 1, 1]
+    assert [result[nodes, "2.19"] for nodes in (2, 4, 8, 64)] == [2, 2, 2, 2]
     many = estimate(from_server("dgx-h100", nodes=64), Collective.SEND_RECV, 8 << 30)
     assert (many.bound, many.bus_gbyte_s) == ("channels", pytest.approx(14, rel=0.01))
 
@@ -296,9 +296,9 @@ def test_a_pair_has_the_channels_that_nccl_gives_it():
 def test_fewer_channels_slow_pairs(nodes: int):
     cluster = from_server("dgx-h100", nodes=nodes)
     for collective in (Collective.ALL_TO_ALL, Collective.SEND_RECV):
-        one, all_of_them = (estimate(cluster, collective, 1 << 30, channels=channels) for channels in (1, None))
-        assert (one.bound, one.channels) == ("channels", 1)
-        assert one.time_us > 1.5 * all_of_them.time_us
+        item, all_of_them = (estimate(cluster, collective, 1 << 30, channels=channels) for channels in (1, None))
+        assert (item.bound, item.channels) == ("channels", 1)
+        assert item.time_us > 1.5 * all_of_them.time_us
         assert all_of_them.channels == (32 if nodes == 1 else 16)
 
 
@@ -331,33 +331,35 @@ def test_posts_of_amds_processors_are_longer(sm: int, protocol: str, longer_us: 
 def test_a_processor_relays_ll_flag_by_flag():
     """4 KiB through one of 16 channels, of which NCCL says 39 Gbyte/s together, at both crossings of two nodes."""
     cluster = from_server("dgx-h100", nodes=2)
-    made = estimate(cluster, Collective.ALL_REDUCE, 4096, algorithm=Algorithm.TREE, protocol=Protocol.LL)
-    assert made.channels == 1
-    assert made.parts["pipeline"] == pytest.approx(2 * 4096 * 16 / 39_000, abs=0.1)
+    result = estimate(cluster, Collective.ALL_REDUCE, 4096, algorithm=Algorithm.TREE, protocol=Protocol.LL)
+    assert result.channels == 1
+    assert result.parts["pipeline"] == pytest.approx(2 * 4096 * 16 / 39_000, abs=0.1)
 
 
 def test_plugins_set_steps_chunks_and_protocols():
     """EFA's step is what its plugin's tuner says, 20 us, and TCPXO's that of TCP; EFA with A100s is Simple only."""
     cluster = from_server("dgx-h100", nodes=2)
-    found = {name: ideal_networks(cluster, network="roce", transport=name, cloud=True) for name in ("", "srd", "tcpxo")}
-    steps = {name: networks[Pattern.RING].step_us for name, networks in found.items()}
+    result = {
+        name: ideal_networks(cluster, network="roce", transport=name, cloud=True) for name in ("", "srd", "tcpxo")
+    }
+    steps = {name: networks[Pattern.RING].step_us for name, networks in result.items()}
     assert steps == {
         "": pytest.approx(18, abs=0.3),
         "srd": pytest.approx(20, abs=0.3),
         "tcpxo": pytest.approx(35, abs=0.5),
     }
     own, efa = (
-        estimate(cluster, Collective.ALL_REDUCE, 16 << 30, networks=found[name], algorithm=Algorithm.NVLS_TREE)
+        estimate(cluster, Collective.ALL_REDUCE, 16 << 30, networks=result[name], algorithm=Algorithm.NVLS_TREE)
         for name in ("", "srd")
     )
     assert efa.parts["pipeline"] < own.parts["pipeline"] / 2
     assert (efa.transport, own.transport) == ("srd", "")
-    assert estimate(cluster, Collective.SEND_RECV, 1 << 30, networks=found["srd"]).bound == "adapters"
+    assert estimate(cluster, Collective.SEND_RECV, 1 << 30, networks=result["srd"]).bound == "adapters"
     old = from_server("dgx-a100", nodes=2)
     networks = ideal_networks(old, network="roce", transport="srd")
     for collective in (Collective.ALL_REDUCE, Collective.ALL_TO_ALL):
         assert estimate(old, collective, 8, networks=networks).protocol == Protocol.SIMPLE
-        assert estimate(cluster, collective, 8, networks=found["srd"]).protocol == Protocol.LL
+        assert estimate(cluster, collective, 8, networks=result["srd"]).protocol == Protocol.LL
     with pytest.raises(UnknownName, match="srd"):
         ideal_networks(cluster, network="roce", transport="sdr")
 
@@ -374,31 +376,33 @@ def test_a_slower_network_slows_what_it_carries():
 
 def test_tcp_is_as_slow_as_the_threads_that_copy():
     cluster = from_server("dgx-h100", nodes=2)
-    found = ideal_networks(cluster, network="tcp")[Pattern.RING]
-    assert found.adapter_gbyte_s == pytest.approx(2 * 15 / 8 / 2)  # two connections, a thread for both directions
-    assert found.step_us > 30
+    result = ideal_networks(cluster, network="tcp")[Pattern.RING]
+    assert result.adapter_gbyte_s == pytest.approx(2 * 15 / 8 / 2)  # two connections, a thread for both directions
+    assert result.step_us > 30
 
 
 def test_a_network_without_flaws_is_what_the_engine_measures():
     ideal = ideal_networks(Cluster(sm=90, gpus=1, nodes=2, nics=1, nic_gbit_s=400))[Pattern.RING]
-    found = measure(place(route(weft.load("star:hosts=2")).fabric), patterns=[Pattern.RING]).networks[Pattern.RING]
-    assert ideal.adapter_gbyte_s == pytest.approx(found.adapter_gbyte_s, rel=0.01)
-    assert ideal.step_us == pytest.approx(found.step_us, rel=0.1)
+    result = measure(place(route(weft.load("star:hosts=2")).fabric), patterns=[Pattern.RING]).networks[Pattern.RING]
+    assert ideal.adapter_gbyte_s == pytest.approx(result.adapter_gbyte_s, rel=0.01)
+    assert ideal.step_us == pytest.approx(result.step_us, rel=0.1)
     assert ideal.step_us == pytest.approx(times().network.reference_step_us, rel=0.1)
 
 
 def test_the_cloud_costs_on_ethernet_only():
     cluster = from_server("dgx-h100", nodes=2)
     for kind, more_us in (("infiniband", 0.0), ("roce", times().network.cloud_ethernet_us)):
-        bare, cloud = (ideal_networks(cluster, network=kind, cloud=one)[Pattern.TREE].step_us for one in (False, True))
+        bare, cloud = (
+            ideal_networks(cluster, network=kind, cloud=item)[Pattern.TREE].step_us for item in (False, True)
+        )
         assert cloud - bare == pytest.approx(more_us)
 
 
 def test_chunks_are_nccls():
     """calcCollChunking: NVLS on 16 channels and 8 heads; a tree of 8 nodes with LL128, 512 KiB to a channel."""
     nvls = times().chunk["nvls"]
-    found = [nvls.of(size << 20, 128) for size in (4, 8, 63, 64, 1023, 1024)]
-    assert found == [16_384, 32_768, 32_768, 65_536, 65_536, 131_072]
+    result = [nvls.of(size << 20, 128) for size in (4, 8, 63, 64, 1023, 1024)]
+    assert result == [16_384, 32_768, 32_768, 65_536, 65_536, 131_072]
     assert times().chunk["tree-ll128"].of(8 << 20, 16, (1 + 3 + 0.8) / 8) == 36_000
 
 

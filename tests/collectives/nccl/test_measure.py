@@ -42,11 +42,11 @@ def test_an_oversubscribed_tree_halves_what_far_pairs_get():
 
 def test_tcp_is_bound_by_the_cores_that_copy():
     fabric = routed("superpod:su=1,servers=3,speed=100GbE")
-    one, two = (
+    item, two = (
         measure(place(fabric), Options(network="tcp"), connections=connections).networks for connections in (1, 2)
     )
     for pattern in Pattern:
-        assert two[pattern].adapter_gbyte_s == pytest.approx(2 * one[pattern].adapter_gbyte_s, rel=0.02)
+        assert two[pattern].adapter_gbyte_s == pytest.approx(2 * item[pattern].adapter_gbyte_s, rel=0.02)
         assert two[pattern].step_us > 30
 
 

@@ -28,8 +28,8 @@ RAIL = "ReduceScatter_RailA2A_LsaLD"
 
 def slower(networks: Networks, *, step_us: float = 0.0, rate: float = 1.0) -> Networks:
     return {
-        pattern: replace(one, step_us=one.step_us + step_us, adapter_gbyte_s=one.adapter_gbyte_s * rate)
-        for pattern, one in networks.items()
+        pattern: replace(item, step_us=item.step_us + step_us, adapter_gbyte_s=item.adapter_gbyte_s * rate)
+        for pattern, item in networks.items()
     }
 
 
@@ -39,9 +39,9 @@ def test_a_slow_wire_counts_once_in_a_line(collective: Collective, protocol: Pro
     """Calls follow each other, so that chunks are on all wires at once."""
     cluster = from_server("dgx-a100", nodes=8)
     networks = ideal_networks(cluster)
-    asked = {"algorithm": Algorithm.RING, "protocol": protocol, "channels": 16}
+    requests = {"algorithm": Algorithm.RING, "protocol": protocol, "channels": 16}
     tenth, twentieth = (
-        estimate(cluster, collective, 8 * MIB, networks=slower(networks, rate=rate), **asked) for rate in (0.1, 0.05)
+        estimate(cluster, collective, 8 * MIB, networks=slower(networks, rate=rate), **requests) for rate in (0.1, 0.05)
     )
     assert tenth.bound == twentieth.bound == "adapters"
     assert twentieth.time_us - tenth.time_us == pytest.approx(tenth.parts["data"], rel=1e-6)
@@ -52,8 +52,8 @@ def test_a_slow_wire_counts_once_in_a_line(collective: Collective, protocol: Pro
 def test_a_line_in_one_server_is_not_slower_than_over_two(server: str, collective: Collective) -> None:
     """But where NVLink is the limit: over two servers an eighth of a GPU's chunks leaves through an adapter instead."""
     for shift in range(10, 31):
-        one, two = (estimate(from_server(server, nodes=nodes), collective, 1 << shift) for nodes in (1, 2))
-        assert one.time_us <= two.time_us * (8 / 7 if one.bound == "NVLink" and shift >= 28 else 1), 1 << shift
+        item, two = (estimate(from_server(server, nodes=nodes), collective, 1 << shift) for nodes in (1, 2))
+        assert item.time_us <= two.time_us * (8 / 7 if item.bound == "NVLink" and shift >= 28 else 1), 1 << shift
 
 
 @pytest.mark.parametrize(("gpus", "nodes"), [(1, 2), (1, 8), (8, 1), (8, 2), (8, 8)])
@@ -62,8 +62,8 @@ def test_twice_the_bytes_take_at_most_twice_the_time_with_the_same_protocol(gpus
     graphs = search(cluster)
     for collective in (Collective.ALL_REDUCE, Collective.ALL_GATHER, Collective.BROADCAST, Collective.REDUCE):
         for row in (row for row in table(cluster, graphs, collective) if not row.off):
-            asked = {"algorithm": row.algorithm, "protocol": row.protocol, "graphs": graphs}
-            times_us = [estimate(cluster, collective, 1 << shift, **asked).time_us for shift in range(10, 31)]
+            requests = {"algorithm": row.algorithm, "protocol": row.protocol, "graphs": graphs}
+            times_us = [estimate(cluster, collective, 1 << shift, **requests).time_us for shift in range(10, 31)]
             assert all(after <= 2.001 * before for before, after in pairwise(times_us)), row.name
 
 
@@ -72,8 +72,8 @@ def test_each_level_of_pat_waits_for_all_that_a_network_takes_more(collective: C
     cluster = Cluster(sm=90, gpus=1, nodes=16, nics=1, nic_gbit_s=200)
     networks = ideal_networks(cluster)
     far, near = (
-        estimate(cluster, collective, MIB, networks=one, algorithm=Algorithm.PAT).time_us
-        for one in (slower(networks, step_us=30), networks)
+        estimate(cluster, collective, MIB, networks=item, algorithm=Algorithm.PAT).time_us
+        for item in (slower(networks, step_us=30), networks)
     )
     assert far - near == pytest.approx(4 * 30)
 
@@ -84,18 +84,18 @@ def test_no_time_is_endless_falls_or_beats_the_wires(server: str, nodes: int) ->
     """Within one algorithm, protocol and number of channels. An all_reduce between two nodes may send once each way."""
     cluster = from_server(server, nodes=nodes)
     wires_gbyte_s = cluster.nics * gbyte_s(cluster.nic_gbit_s) * nodes / max(1, nodes - 1)
-    for collective in (one for one in Collective if one.nccl):
+    for collective in (item for item in Collective if item.nccl):
         before = None
         for size_bytes in (8, 8 << 10, MIB, 2 * MIB, 64 * MIB, 1 << 30, 16 << 30):
-            made = estimate(cluster, collective, size_bytes)
-            band, about = band_of(made), f"{collective} of {size_bytes} bytes: {made}"
-            assert all(isfinite(us) and us >= 0 for us in made.parts.values()), about
+            result = estimate(cluster, collective, size_bytes)
+            band, about = band_of(result), f"{collective} of {size_bytes} bytes: {result}"
+            assert all(isfinite(us) and us >= 0 for us in result.parts.values()), about
             assert 0 < band.low < 1 < band.high, about
             if nodes > 1 and collective != Collective.ALL_REDUCE:
-                assert made.bus_gbyte_s < wires_gbyte_s, about
-            if before is not None and (before.name, before.channels) == (made.name, made.channels):
-                assert made.time_us > before.time_us, about
-            before = made
+                assert result.bus_gbyte_s < wires_gbyte_s, about
+            if before is not None and (before.name, before.channels) == (result.name, result.channels):
+                assert result.time_us > before.time_us, about
+            before = result
 
 
 def test_adding_in_the_switches_gains_nothing_from_more_than_eight_gpus_with_windows_either() -> None:
@@ -120,8 +120,8 @@ def test_symmetric_kernels_between_nodes_are_for_adapters_that_gpus_talk_to() ->
 def test_a_processor_reads_the_flags_of_a_ring_once() -> None:
     """With LL it relays what it reads: in a ring where every step crosses, that is all the time that data takes."""
     cluster = Cluster(sm=90, gpus=1, nodes=8, nics=1, nic_gbit_s=400)
-    asked = {"algorithm": Algorithm.RING, "protocol": Protocol.LL, "channels": 4}
-    made = estimate(cluster, Collective.ALL_REDUCE, MIB, **asked)
+    requests = {"algorithm": Algorithm.RING, "protocol": Protocol.LL, "channels": 4}
+    result = estimate(cluster, Collective.ALL_REDUCE, MIB, **requests)
     channel_gbyte_s = constants().generation["volta"].ll_gbyte_s[1] / 16
     read_us = 14 * MIB / 8 / 4 / channel_gbyte_s / 1000
-    assert made.parts["pipeline"] + made.parts["data"] == pytest.approx(read_us)
+    assert result.parts["pipeline"] + result.parts["data"] == pytest.approx(read_us)

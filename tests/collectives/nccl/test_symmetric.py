@@ -35,26 +35,26 @@ def cluster_of(words: str, path: Path) -> Cluster:
 @pytest.mark.parametrize("path", JUDGED, ids=lambda path: path.stem)
 def test_nccl_itself_takes_the_same_kernels(path: Path) -> None:
     """With as many blocks, for as long; since 2.31 it says a time with the penalty for blocks in it."""
-    said = judged(path, "pick")
-    assert len(said) > 100
-    for where, name, size_bytes, kernel, us, blocks in said:
+    output = judged(path, "pick")
+    assert len(output) > 100
+    for where, name, size_bytes, kernel, us, blocks in output:
         cluster = cluster_of(where, path)
-        found = pick(cluster, collective(name), int(size_bytes))
-        assert (found.name if found else "none") == kernel, (where, size_bytes)
-        if found is not None:
-            times = 1.0 if path.stem == "nccl_2_30_7" else 1 + penalty(cluster, found) * found.blocks
-            assert (found.time_us * times, found.blocks) == (pytest.approx(float(us), rel=3e-5), int(blocks))
+        result = pick(cluster, collective(name), int(size_bytes))
+        assert (result.name if result else "none") == kernel, (where, size_bytes)
+        if result is not None:
+            times = 1.0 if path.stem == "nccl_2_30_7" else 1 + penalty(cluster, result) * result.blocks
+            assert (result.time_us * times, result.blocks) == (pytest.approx(float(us), rel=3e-5), int(blocks))
 
 
 @pytest.mark.parametrize("path", [one for one in JUDGED if one.stem != "nccl_2_30_7"], ids=lambda path: path.stem)
 def test_and_believes_the_same_of_every_other(path: Path) -> None:
-    said = judged(path, "kernel")
-    assert len(said) > 200
-    for where, name, size_bytes, kernel, us, blocks in said:
+    output = judged(path, "kernel")
+    assert len(output) > 200
+    for where, name, size_bytes, kernel, us, blocks in output:
         cluster = cluster_of(where, path)
-        found = next(one for one in kernels(cluster, collective(name), int(size_bytes)) if one.name == kernel)
-        believed_us = found.time_us * (1 + penalty(cluster, found) * found.blocks)
-        assert (believed_us, found.blocks) == (pytest.approx(float(us), rel=3e-5), int(blocks)), (where, kernel)
+        result = next(item for item in kernels(cluster, collective(name), int(size_bytes)) if item.name == kernel)
+        believed_us = result.time_us * (1 + penalty(cluster, result) * result.blocks)
+        assert (believed_us, result.blocks) == (pytest.approx(float(us), rel=3e-5), int(blocks)), (where, kernel)
 
 
 def test_without_windows_there_is_none() -> None:
@@ -63,7 +63,7 @@ def test_without_windows_there_is_none() -> None:
     assert choose(cluster, Collective.ALL_REDUCE, 1 << 20).kernel is None
     switched_off = replace(cluster, windows=True, win_enable=False)
     assert estimate(switched_off, Collective.ALL_REDUCE, 1 << 20).name == "Ring/LL"
-    assert {one.off for one in kernels(switched_off, Collective.ALL_REDUCE, 8)} == {"switched off"}
+    assert {kernel.off for kernel in kernels(switched_off, Collective.ALL_REDUCE, 8)} == {"switched off"}
 
 
 def test_versions_have_the_kernels_of_their_code() -> None:
@@ -72,13 +72,13 @@ def test_versions_have_the_kernels_of_their_code() -> None:
     assert count == {"2.26": 0, "2.27": 11, "2.28": 11, "2.29": 14, "2.30": 18}
     assert estimate(replace(cluster, nccl="2.26"), Collective.ALL_REDUCE, 1 << 20).kernel == ""
     four = replace(from_server("dgx-h100", nodes=4), windows=True)
-    found = {v: estimate(replace(four, nccl=v), Collective.ALL_GATHER, 1 << 30).name for v in ("2.28", "2.29", "2.32")}
-    assert found == {"2.28": "Ring/Simple"} | dict.fromkeys(("2.29", "2.32"), "AllGather_RailRing_LsaSTMC")
+    result = {v: estimate(replace(four, nccl=v), Collective.ALL_GATHER, 1 << 30).name for v in ("2.28", "2.29", "2.32")}
+    assert result == {"2.28": "Ring/Simple"} | dict.fromkeys(("2.29", "2.32"), "AllGather_RailRing_LsaSTMC")
 
 
 def test_two_gpus_have_multicast_before_2_29_only() -> None:
     two = Cluster(sm=90, gpus=2, nodes=1, windows=True)
-    early, late = (pick(replace(two, nccl=one), Collective.ALL_REDUCE, 64 << 20) for one in ("2.28", "2.29"))
+    early, late = (pick(replace(two, nccl=item), Collective.ALL_REDUCE, 64 << 20) for item in ("2.28", "2.29"))
     assert early is not None
     assert late is not None
     assert (early.multicast, late.multicast) == (True, False)
@@ -95,28 +95,28 @@ def test_tma_is_for_blackwell_and_unless_switched_off_since_2_31() -> None:
     cluster = replace(from_server("dgx-b200", nodes=1), windows=True)
     size_bytes = 8 << 30
     for version, tma, on in (("2.30", None, False), ("2.30", True, True), ("2.32", None, True), ("2.32", False, False)):
-        asked = replace(cluster, nccl=version, sym_tma=tma)
-        offered = kernels(asked, Collective.ALL_GATHER, size_bytes)
-        assert any(one.tma and not one.off for one in offered) == on, (version, tma)
+        requests = replace(cluster, nccl=version, sym_tma=tma)
+        offered = kernels(requests, Collective.ALL_GATHER, size_bytes)
+        assert any(item.tma and not item.off for item in offered) == on, (version, tma)
     hopper = replace(from_server("dgx-h100", nodes=1), windows=True, sym_tma=True)
-    assert not any(one.tma and not one.off for one in kernels(hopper, Collective.ALL_GATHER, size_bytes))
+    assert not any(item.tma and not item.off for item in kernels(hopper, Collective.ALL_GATHER, size_bytes))
 
 
 def test_since_2_31_nccl_algo_goes_before_kernels() -> None:
     cluster = replace(from_server("dgx-h100", nodes=1), windows=True)
-    found = {
+    result = {
         version: estimate(
             replace(cluster, nccl=version), Collective.ALL_REDUCE, 1 << 20, algorithm=Algorithm.RING
         ).name.partition("/")[0]
         for version in ("2.30", "2.31")
     }
-    assert found == {"2.30": "AllReduce_RSxLDMC_AGxSTMC", "2.31": "Ring"}
+    assert result == {"2.30": "AllReduce_RSxLDMC_AGxSTMC", "2.31": "Ring"}
 
 
 def test_a_kernel_can_be_asked_for_and_its_blocks() -> None:
     cluster = replace(from_server("dgx-h100", nodes=1), windows=True, sym_kernel="AllReduce_RSxLD_AGxST", sym_ctas=4)
-    made = estimate(cluster, Collective.ALL_REDUCE, 1 << 30)
-    assert (made.name, made.channels, made.bound) == ("AllReduce_RSxLD_AGxST", 4, "channels")
+    result = estimate(cluster, Collective.ALL_REDUCE, 1 << 30)
+    assert (result.name, result.channels, result.bound) == ("AllReduce_RSxLD_AGxST", 4, "channels")
     with pytest.raises(ConfigError, match=r"AllReduce_RSxLD_AGxST .*not for all_gather"):
         estimate(cluster, Collective.ALL_GATHER, 1 << 30)
     with pytest.raises(ConfigError, match="no multicast"):
@@ -132,14 +132,14 @@ def test_a_kernel_can_be_asked_for_and_its_blocks() -> None:
 def test_no_kernel_is_faster_than_its_links(server: str, nodes: int) -> None:
     cluster = replace(from_server(server, nodes=nodes), windows=True)
     for kind in SUMS:
-        made = estimate(cluster, kind, 16 << 30)
-        if made.kernel:
-            adds = "LDMC" in made.kernel and kind == Collective.ALL_REDUCE
+        result = estimate(cluster, kind, 16 << 30)
+        if result.kernel:
+            adds = "LDMC" in result.kernel and kind == Collective.ALL_REDUCE
             most = cluster.nvlink_gbyte_s * (2 if adds else 1)
-            assert made.bus_gbyte_s < most
+            assert result.bus_gbyte_s < most
         if nodes > 1:  # what comes from the GPUs of the own node crosses no adapter
             outside = (cluster.ranks - cluster.gpus) / (cluster.ranks - 1)
-            assert made.bus_gbyte_s * outside < cluster.nics * gbyte_s(cluster.nic_gbit_s)
+            assert result.bus_gbyte_s * outside < cluster.nics * gbyte_s(cluster.nic_gbit_s)
 
 
 def test_small_messages_take_the_kernels_latency_and_large_ones_nvlink() -> None:
@@ -152,9 +152,9 @@ def test_small_messages_take_the_kernels_latency_and_large_ones_nvlink() -> None
 
 def test_a_band_says_that_nobody_published_kernels() -> None:
     cluster = replace(from_server("dgx-h100", nodes=1), windows=True)
-    found = band_of(estimate(cluster, Collective.ALL_REDUCE, 1 << 20))
-    assert "no published run of AllReduce_RSxLDMC_AGxSTMC" in found.far
-    assert "in one node" in found.kind
+    result = band_of(estimate(cluster, Collective.ALL_REDUCE, 1 << 20))
+    assert "no published run of AllReduce_RSxLDMC_AGxSTMC" in result.far
+    assert "in one node" in result.kind
 
 
 def test_explain_has_the_kernel_the_others_and_why_not() -> None:

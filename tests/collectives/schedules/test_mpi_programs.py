@@ -71,11 +71,11 @@ def test_a_program_of_all_computes_its_collective_for_any_number_of_ranks(write,
 
 @pytest.mark.parametrize("n_ranks", [2, 4, 6, 10, 16, 34])
 def test_neighbours_gather_in_half_the_rounds_of_a_ring_and_send_as_much(n_ranks):
-    made = neighbour_all_gather(n_ranks)
-    check(made)
-    assert made.n_rounds == n_ranks // 2
-    sent = sum(int(one.n_chunks.sum()) for one in made.rounds())
-    assert sent == sum(int(one.n_chunks.sum()) for one in ring_all_gather(n_ranks).rounds())
+    result = neighbour_all_gather(n_ranks)
+    check(result)
+    assert result.n_rounds == n_ranks // 2
+    sent = sum(int(item.n_chunks.sum()) for item in result.rounds())
+    assert sent == sum(int(item.n_chunks.sum()) for item in ring_all_gather(n_ranks).rounds())
 
 
 def test_an_odd_number_has_no_neighbours_for_all():
@@ -90,10 +90,10 @@ def test_an_odd_number_has_no_neighbours_for_all():
     ids=lambda write: write.__name__,
 )
 def test_leaders_speak_for_their_nodes(write, ppn):
-    made = with_leaders(write(6), ppn, up=knomial_reduce(ppn), down=knomial_broadcast(ppn))
-    check(made)
-    crossing = [one for one in made.rounds() if (one.src // ppn != one.dst // ppn).any()]
-    assert all((one.src % ppn == 0).all() and (one.dst % ppn == 0).all() for one in crossing)
+    result = with_leaders(write(6), ppn, up=knomial_reduce(ppn), down=knomial_broadcast(ppn))
+    check(result)
+    crossing = [item for item in result.rounds() if (item.src // ppn != item.dst // ppn).any()]
+    assert all((item.src % ppn == 0).all() and (item.dst % ppn == 0).all() for item in crossing)
 
 
 def test_leaders_need_programs_of_their_own_nodes():
@@ -105,7 +105,7 @@ def test_leaders_need_programs_of_their_own_nodes():
 
 def test_a_k_nomial_tree_is_as_high_as_its_radix_says_and_its_root_sends_most():
     assert [knomial_broadcast(64, radix=radix).n_rounds for radix in (2, 4, 8)] == [6, 3, 2]
-    sends = [int((one.src == 0).sum()) for one in knomial_broadcast(64).rounds()]
+    sends = [int((item.src == 0).sum()) for item in knomial_broadcast(64).rounds()]
     assert sends == [3, 3, 3]
     with pytest.raises(ConfigError, match="radix 1: give 2 or more"):
         knomial_broadcast(8, radix=1)
@@ -113,7 +113,7 @@ def test_a_k_nomial_tree_is_as_high_as_its_radix_says_and_its_root_sends_most():
 
 def test_halving_begins_with_the_nearest_so_that_what_goes_far_is_small():
     distances = [
-        (int(np.abs(one.src - one.dst).max()), int(one.n_chunks[0])) for one in rabenseifner_all_reduce(16).rounds()
+        (int(np.abs(item.src - item.dst).max()), int(item.n_chunks[0])) for item in rabenseifner_all_reduce(16).rounds()
     ]
     assert distances[:4] == [(1, 8), (2, 4), (4, 2), (8, 1)]
     assert distances[4:] == distances[3::-1]
@@ -127,9 +127,9 @@ def test_who_is_too_many_gives_to_a_neighbour_and_is_told():
 
 
 def test_a_program_that_forgets_them_is_found_out():
-    made = folded_doubling_all_reduce(6)
+    result = folded_doubling_all_reduce(6)
     with pytest.raises(WrongProgram, match="rank"):
-        check(replace(made, runs=made.runs[:-1]))
+        check(replace(result, runs=result.runs[:-1]))
 
 
 @pytest.mark.parametrize("n_ranks", [2, 3, 4, 7, 8, 13, 144])
@@ -139,8 +139,8 @@ def test_the_in_order_binary_tree_is_open_mpis(n_ranks):
     check(program)
     parents: dict[int, int] = {}
     for number in range(program.n_rounds - 1):
-        made = program.make_round(number)
-        parents.update(zip(made.src.tolist(), made.dst.tolist(), strict=True))
+        result = program.make_round(number)
+        parents.update(zip(result.src.tolist(), result.dst.tolist(), strict=True))
     assert parents == {rank: _in_order_parent(n_ranks, rank) for rank in range(n_ranks - 1)}
 
 

@@ -96,7 +96,7 @@ def test_rounds_of_a_run_differ_in_their_chunks_alone(write):
 def test_a_ring_sends_as_little_as_can_be():
     """2 (n - 1) / n of the buffer from each rank: Patarasuk and Yuan's bound."""
     program = ring_all_reduce(12)
-    sent = np.bincount(np.concatenate([one.src for one in program.rounds()]), minlength=12)
+    sent = np.bincount(np.concatenate([item.src for item in program.rounds()]), minlength=12)
     assert set(sent / program.n_chunks) == {2 * 11 / 12}
 
 
@@ -178,34 +178,38 @@ def test_what_cannot_be_is_refused():
 
 def test_a_send_waits_for_what_it_reads_and_for_nothing_else():
     """In a ring: for the one send by which the same chunk came, and at first for nothing."""
-    made = schedule(ring_all_reduce(5))
-    waits = np.diff(made.after_first)
-    assert (waits[made.round == 0] == 0).all()
-    assert (waits[made.round > 0] == 1).all()
-    for at in np.flatnonzero(made.round > 0):
-        before = made.after[made.after_first[at]]
-        assert made.sends.dst[before] == made.sends.src[at]
-        assert made.sends.dst_chunk[before] == made.sends.src_chunk[at]
-        assert made.round[before] == made.round[at] - 1
+    result = schedule(ring_all_reduce(5))
+    waits = np.diff(result.after_first)
+    assert (waits[result.round == 0] == 0).all()
+    assert (waits[result.round > 0] == 1).all()
+    for at in np.flatnonzero(result.round > 0):
+        before = result.after[result.after_first[at]]
+        assert result.sends.dst[before] == result.sends.src[at]
+        assert result.sends.dst_chunk[before] == result.sends.src_chunk[at]
+        assert result.round[before] == result.round[at] - 1
 
 
 def plain_schedule(program: Program) -> list[list[int]]:
     """[send] -> those it waits for: by the book, one chunk after the other."""
     writers: dict[tuple[int, int], list[int]] = {}
     after: list[list[int]] = []
-    for one in program.rounds():
+    for item in program.rounds():
         begin = len(after)
         moves = [
-            (begin + row, int(one.src_chunk[row] + k * one.stride[row]), int(one.dst_chunk[row] + k * one.stride[row]))
-            for row in range(len(one))
-            for k in range(one.n_chunks[row])
+            (
+                begin + row,
+                int(item.src_chunk[row] + k * item.stride[row]),
+                int(item.dst_chunk[row] + k * item.stride[row]),
+            )
+            for row in range(len(item))
+            for k in range(item.n_chunks[row])
         ]
-        after += [[] for _ in range(len(one))]
+        after += [[] for _ in range(len(item))]
         for send, chunk, _ in moves:
-            after[send] += writers.get((int(one.src[send - begin]), chunk), [])
+            after[send] += writers.get((int(item.src[send - begin]), chunk), [])
         for send, _, chunk in moves:
-            place = int(one.dst[send - begin]), chunk
-            writers[place] = [*writers.get(place, []), send] if one.add[send - begin] else [send]
+            place = int(item.dst[send - begin]), chunk
+            writers[place] = [*writers.get(place, []), send] if item.add[send - begin] else [send]
     return [sorted(set(needed)) for needed in after]
 
 
@@ -227,14 +231,14 @@ def test_the_schedule_is_that_of_a_plain_reading(seed, ranks, chunks, rounds):
         rank, add = random.integers(0, ranks, (2, n)), random.random(n) < 0.5
         return Sends.make(rank[0], rank[1], begin[0], to=begin[1], n=count, stride=stride, add=add)
 
-    made = [Sends.make([0], 1, 0, add=False), *(some() for _ in range(rounds))]
+    result = [Sends.make([0], 1, 0, add=False), *(some() for _ in range(rounds))]
     program = Program(
         name="at random",
         collective=Collective.ALL_REDUCE,
         n_ranks=ranks,
         n_chunks=chunks,
-        runs=in_runs(*(1,) * len(made)),
-        make_round=made.__getitem__,
+        runs=in_runs(*(1,) * len(result)),
+        make_round=result.__getitem__,
     )
     assert lists(schedule(program)) == plain_schedule(program)
 

@@ -48,9 +48,9 @@ def shapes(name: str) -> list[tuple[int, int]]:
 @pytest.mark.parametrize(("kind", "name"), ALL)
 def test_every_algorithm_computes_its_collective(kind, name):
     for nodes, gpus in shapes(name):
-        made = program(kind, name, nodes=nodes, gpus=gpus, root=nodes * gpus // 2)
-        assert (made.collective, made.n_ranks, made.gpus) == (kind, nodes * gpus, gpus)
-        check(made)
+        result = program(kind, name, nodes=nodes, gpus=gpus, root=nodes * gpus // 2)
+        assert (result.collective, result.n_ranks, result.gpus) == (kind, nodes * gpus, gpus)
+        check(result)
 
 
 @settings(max_examples=25)
@@ -64,24 +64,24 @@ def test_any_number_of_nodes_and_gpus_will_do(nodes, gpus, name):
 @pytest.mark.parametrize(("kind", "name"), ALL)
 def test_rounds_of_a_run_differ_in_their_chunks_alone(kind, name):
     nodes, gpus = (8, 1) if name == "pat" else (4, 2)
-    made = program(kind, name, nodes=nodes, gpus=gpus)
-    assert [run.first for run in made.runs] == np.cumsum([0, *(run.n_rounds for run in made.runs[:-1])]).tolist()
-    for run in made.runs:
-        first, *others = (made.make_round(number) for number in range(run.first, run.first + run.n_rounds))
-        for other in others:
+    result = program(kind, name, nodes=nodes, gpus=gpus)
+    assert [run.first for run in result.runs] == np.cumsum([0, *(run.n_rounds for run in result.runs[:-1])]).tolist()
+    for run in result.runs:
+        first, *rest = (result.make_round(number) for number in range(run.first, run.first + run.n_rounds))
+        for other in rest:
             for column in ("src", "dst", "n_chunks", "stride", "add"):
                 np.testing.assert_array_equal(getattr(first, column), getattr(other, column))
 
 
 def test_the_ring_outside_is_two_runs():
-    made = hierarchical_all_reduce(9, 4)
-    assert [run.n_rounds for run in made.runs] == [1, 8, 8, 1]
+    result = hierarchical_all_reduce(9, 4)
+    assert [run.n_rounds for run in result.runs] == [1, 8, 8, 1]
 
 
 def test_a_round_of_65536_ranks_is_made_alone():
-    made = program("all_reduce", "hierarchical", nodes=8192, gpus=8)
-    assert made.n_rounds == 2 + 2 * 8191
-    sends = made.make_round(9_000)
+    result = program("all_reduce", "hierarchical", nodes=8192, gpus=8)
+    assert result.n_rounds == 2 + 2 * 8191
+    sends = result.make_round(9_000)
     assert len(sends) == 65_536
     assert (sends.src % 8 == sends.dst % 8).all()
 
@@ -102,21 +102,21 @@ def drop(made: Program, number: int, row: int) -> Program:
 def test_no_send_can_be_left_out(kind, name):
     """Which shows that a broken program is found, and that no program sends more often than it must."""
     nodes, gpus = (6, 1) if name == "pat" else (4, 2) if name in POWERS else (3, 2)
-    made = program(kind, name, nodes=nodes, gpus=gpus)
-    sends = [(number, row) for number, one in enumerate(made.rounds()) for row in range(len(one))]
+    result = program(kind, name, nodes=nodes, gpus=gpus)
+    sends = [(number, row) for number, item in enumerate(result.rounds()) for row in range(len(item))]
     for number, row in sends[:: max(1, len(sends) // 12)]:
         with pytest.raises(WrongProgram):
-            check(drop(made, number, row))
+            check(drop(result, number, row))
 
 
 def test_the_first_wrong_chunk_and_rank_are_named():
     """Rail 1 of three nodes of two: node 2 does not send the first chunk that it should on to node 0."""
-    made = hierarchical_all_reduce(3, 2)
-    one = made.make_round(1)
-    row = int(np.flatnonzero((one.src == 5) & (one.dst == 1))[0])
+    result = hierarchical_all_reduce(3, 2)
+    item = result.make_round(1)
+    row = int(np.flatnonzero((item.src == 5) & (item.dst == 1))[0])
     with pytest.raises(WrongProgram, match=r"chunk 4 of rank 0 lacks the part of rank 4 and 1 more") as caught:
-        check(drop(made, 1, row))
-    assert (caught.value.rank, caught.value.chunk) == (0, int(one.src_chunk[row]))
+        check(drop(result, 1, row))
+    assert (caught.value.rank, caught.value.chunk) == (0, int(item.src_chunk[row]))
 
 
 def sent_chunks(made: Program) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -126,17 +126,17 @@ def sent_chunks(made: Program) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     nvswitches = made.n_ranks // made.gpus if "NVLS" in made.name else 0
     node = np.concatenate((np.arange(made.n_ranks) // made.gpus, np.arange(nvswitches)))
     node = np.concatenate((node, np.full(n - len(node), -1)))
-    for one in made.rounds():
-        within = node[one.src] == node[one.dst]
-        np.add.at(inside, one.src[within], one.n_chunks[within])
-        np.add.at(outside, one.src[~within], one.n_chunks[~within])
+    for item in made.rounds():
+        within = node[item.src] == node[item.dst]
+        np.add.at(inside, item.src[within], item.n_chunks[within])
+        np.add.at(outside, item.src[~within], item.n_chunks[~within])
     return inside, outside
 
 
 def per_gpu(name: str, kind: Collective, nodes: int, gpus: int) -> tuple[float, float]:
     """What each GPU sends over NVLink and over its rail, in sizes of the collective; all must send the same."""
-    made = program(kind, name, nodes=nodes, gpus=gpus)
-    inside, outside = (sent[: made.n_ranks] / made.n_parts for sent in sent_chunks(made))
+    result = program(kind, name, nodes=nodes, gpus=gpus)
+    inside, outside = (sent[: result.n_ranks] / result.n_parts for sent in sent_chunks(result))
     assert np.ptp(inside) == 0
     assert np.ptp(outside) == 0
     return float(inside[0]), float(outside[0])
@@ -168,23 +168,23 @@ def test_the_trees_of_a_rail_send_twice_its_part_less_what_the_roots_do_not():
     """n - 1 edges, each up and down: 2 (n - 1) S / g in all on a rail, and nothing from one rail to another."""
     n, g = 7, 4
     for name in ("nvls-tree", "hierarchical-tree", "tree"):
-        made = program("all_reduce", name, nodes=n, gpus=g)
-        outside = sent_chunks(made)[1][: made.n_ranks].reshape(n, g)
-        assert (outside.sum(axis=0) == 2 * (n - 1) * made.n_parts / g).all()
+        result = program("all_reduce", name, nodes=n, gpus=g)
+        outside = sent_chunks(result)[1][: result.n_ranks].reshape(n, g)
+        assert (outside.sum(axis=0) == 2 * (n - 1) * result.n_parts / g).all()
 
 
 def test_a_tree_goes_through_the_gpus_of_a_node_as_a_chain_and_the_hierarchical_one_at_once():
     for name, peers in (("tree", 1), ("hierarchical-tree", 3)):
-        made = program("all_reduce", name, nodes=3, gpus=4)
-        pairs = {pair for one in made.rounds() for pair in zip(one.src.tolist(), one.dst.tolist(), strict=True)}
+        result = program("all_reduce", name, nodes=3, gpus=4)
+        pairs = {pair for item in result.rounds() for pair in zip(item.src.tolist(), item.dst.tolist(), strict=True)}
         assert len([1 for src, dst in pairs if src // 4 == dst // 4]) == 12 * peers
 
 
 def test_every_rail_has_switches_of_its_own():
-    made = sharp(Collective.ALL_REDUCE, 3, 2, parents=aggregation_tree(3, 2))
+    result = sharp(Collective.ALL_REDUCE, 3, 2, parents=aggregation_tree(3, 2))
     rails: dict[int, set[int]] = {}
-    for one in made.rounds():
-        for src, dst in zip(one.src.tolist(), one.dst.tolist(), strict=True):
+    for item in result.rounds():
+        for src, dst in zip(item.src.tolist(), item.dst.tolist(), strict=True):
             if src < 6 <= dst:
                 rails.setdefault(dst, set()).add(src % 2)
     assert rails == {6: {0}, 7: {0}, 9: {1}, 10: {1}}
@@ -192,22 +192,22 @@ def test_every_rail_has_switches_of_its_own():
 
 def test_rings_of_an_even_number_of_nodes_stay_on_their_rails_and_share_them_evenly():
     for kind in (Collective.ALL_REDUCE, Collective.ALL_GATHER, Collective.REDUCE_SCATTER):
-        made = rail_rings(kind, 6, 4)
-        one = made.make_round(0)
-        out = one.src // 4 != one.dst // 4
-        assert (one.src[out] % 4 == one.dst[out] % 4).all()
-        assert (np.bincount(one.src[out]) == 1).all()
+        result = rail_rings(kind, 6, 4)
+        item = result.make_round(0)
+        out = item.src // 4 != item.dst // 4
+        assert (item.src[out] % 4 == item.dst[out] % 4).all()
+        assert (np.bincount(item.src[out]) == 1).all()
     assert per_gpu("ring", Collective.ALL_REDUCE, 5, 4)[1] == pytest.approx(2 * 19 / 20 / 4)
 
 
 def test_parts_for_a_rail_go_between_two_nodes_as_one_message():
     """One for each pair of nodes and each rail; the pairwise exchange has one for each pair of GPUs."""
-    made = hierarchical_all_to_all(5, 4)
-    one = made.make_round(2)
-    pairs = set(zip(one.src.tolist(), one.dst.tolist(), strict=True))
+    result = hierarchical_all_to_all(5, 4)
+    item = result.make_round(2)
+    pairs = set(zip(item.src.tolist(), item.dst.tolist(), strict=True))
     assert len(pairs) == 5 * 4
-    assert (one.src % 4 == one.dst % 4).all()
-    assert one.n_chunks.sum() == 4 * len(pairs)
+    assert (item.src % 4 == item.dst % 4).all()
+    assert item.n_chunks.sum() == 4 * len(pairs)
 
 
 def collective_of(made: Program, begun: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -264,11 +264,11 @@ def run_in_any_order(made: Program, held: NDArray[np.float64], random: np.random
 
 def run_in_rounds(made: Program, held: NDArray[np.float64]) -> None:
     """All of a round read, and then are written."""
-    for one in made.rounds():
-        moves = list(zip(*(column.tolist() for column in one.chunks()), strict=True))
-        read = [held[one.src[row], chunk] for row, chunk, _ in moves]
+    for item in made.rounds():
+        moves = list(zip(*(column.tolist() for column in item.chunks()), strict=True))
+        read = [held[item.src[row], chunk] for row, chunk, _ in moves]
         for (row, _, chunk), value in zip(moves, read, strict=True):
-            held[one.dst[row], chunk] = held[one.dst[row], chunk] + value if one.add[row] else value
+            held[item.dst[row], chunk] = held[item.dst[row], chunk] + value if item.add[row] else value
 
 
 # What arrives early must wait there: it would be sent on too soon in the first, and overwritten in the second.
@@ -279,19 +279,19 @@ IN_ROUNDS = [(Collective.ALL_REDUCE, "recursive-doubling"), (Collective.ALL_REDU
 def test_on_real_numbers_the_result_is_right_in_any_order_that_the_schedule_allows(kind, name):
     random = np.random.default_rng(7)
     nodes, gpus = (11, 1) if name == "pat" else (4, 4) if name in POWERS else (5, 3)
-    made = program(kind, name, nodes=nodes, gpus=gpus, root=4)
-    held = np.full((made.n_ranks + made.n_reducers, made.n_chunks), np.nan)
-    held[made.n_ranks :] = 0
-    here = begins_with(made)
-    held[: made.n_ranks][here] = random.normal(size=int(here.sum()))
-    expected = collective_of(made, held[: made.n_ranks].copy())
+    result = program(kind, name, nodes=nodes, gpus=gpus, root=4)
+    held = np.full((result.n_ranks + result.n_reducers, result.n_chunks), np.nan)
+    held[result.n_ranks :] = 0
+    local = begins_with(result)
+    held[: result.n_ranks][local] = random.normal(size=int(local.sum()))
+    expected = collective_of(result, held[: result.n_ranks].copy())
     if (kind, name) in IN_ROUNDS:
-        run_in_rounds(made, held)
+        run_in_rounds(result, held)
     else:
-        run_in_any_order(made, held, random)
+        run_in_any_order(result, held, random)
     matters = ~np.isnan(expected)
     assert matters.any()
-    np.testing.assert_allclose(held[: made.n_ranks][matters], expected[matters], rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(held[: result.n_ranks][matters], expected[matters], rtol=1e-12, atol=1e-12)
 
 
 # What NCCL's own code does, compiled from its collectives.h (2.30.7): rank 0 of 11, two parts in a message;
@@ -302,11 +302,11 @@ NCCL_REDUCE_SCATTER = [(1, {7}), (2, {6}), (1, {5}), (4, {4}), (1, {3}), (2, {2,
 
 def messages_of_rank_0(made: Program, way: int) -> list[tuple[int, set[int]]]:
     messages = []
-    for one in made.rounds():
-        row, part, _ = one.chunks()
-        mine = one.src[row] == 0
+    for item in made.rounds():
+        row, part, _ = item.chunks()
+        mine = item.src[row] == 0
         if mine.any():
-            messages.append((int(one.dst[row][mine][0]) * way % made.n_ranks, set(part[mine].tolist())))
+            messages.append((int(item.dst[row][mine][0]) * way % made.n_ranks, set(part[mine].tolist())))
     return messages
 
 
@@ -318,12 +318,12 @@ def test_pat_does_what_nccl_does():
 def test_pat_takes_log2_rounds_where_all_fits_and_n_less_one_where_one_part_does():
     for n in range(2, 40):
         for most in (1, 2, 3, 8, None):
-            for made in (pat_all_gather(n, most), pat_reduce_scatter(n, most)):
-                check(made)
-                largest = max(np.bincount(one.src, one.n_chunks).max() for one in made.rounds())
+            for result in (pat_all_gather(n, most), pat_reduce_scatter(n, most)):
+                check(result)
+                largest = max(np.bincount(item.src, item.n_chunks).max() for item in result.rounds())
                 assert most is None or largest <= most
                 if most in (1, None):
-                    assert made.n_rounds == (n - 1 if most else (n - 1).bit_length())
+                    assert result.n_rounds == (n - 1 if most else (n - 1).bit_length())
 
 
 def test_sharp_takes_any_tree():
@@ -331,9 +331,9 @@ def test_sharp_takes_any_tree():
     uneven = [5, 5, 6, 6, 8, -1, 5, 5, 7]
     for write in (sharp_all_reduce, sharp_reduce_scatter, sharp_all_gather):
         check(write(5, uneven))
-    made = sharp(Collective.ALL_REDUCE, 5, 3, parents=uneven)
-    check(made)
-    assert made.n_reducers == 3 * 4
+    result = sharp(Collective.ALL_REDUCE, 5, 3, parents=uneven)
+    check(result)
+    assert result.n_reducers == 3 * 4
 
 
 def test_an_aggregation_tree_is_as_high_as_its_radix_says():

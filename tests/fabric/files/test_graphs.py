@@ -34,19 +34,19 @@ def check_graph(graph: nx.Graph, fabric: Fabric) -> None:
     """Hold a graph to the fabric that it came from, in what its views say."""
     assert set(graph.nodes) == set(fabric.nodes.name)
     for node in map(fabric.node, range(len(fabric.nodes))):
-        said = graph.nodes[node.name]
-        assert said["kind"] == node.kind.name.lower()
-        assert said["guid"] == str(node.guid)
-        assert said["ports"] == len(node.ports)
-        assert said["description"] == node.description
-        assert said.get("model", "") == node.model
-        assert said.get("server", "") == (node.server.name if node.server else "")
-        assert said.get("group", "") == node.group
-    said = sorted(
+        output = graph.nodes[node.name]
+        assert output["kind"] == node.kind.name.lower()
+        assert output["guid"] == str(node.guid)
+        assert output["ports"] == len(node.ports)
+        assert output["description"] == node.description
+        assert output.get("model", "") == node.model
+        assert output.get("server", "") == (node.server.name if node.server else "")
+        assert output.get("group", "") == node.group
+    output = sorted(
         (*sorted([edge["source_port"], edge["target_port"]]), edge["label"], edge["rate_gbit_s"])
         for _, _, edge in graph.edges(data=True)
     )
-    assert said == sorted(
+    assert output == sorted(
         (*sorted([link.a.name, link.b.name]), link.label, link.rate_gbit_s) for link in fabric.all_links()
     )
     for a, b, edge in graph.edges(data=True):
@@ -82,10 +82,10 @@ def test_known_values_are_written_and_unknown_ones_omitted(read, tmp_path):
     graph = read(fabric, tmp_path)
     assert graph.nodes["a"]["lid"] == 17
     assert "lid" not in graph.nodes["b"]
-    known, unknown = sorted(
+    recorded, unknown = sorted(
         (edge for _, _, edge in graph.edges(data=True)), key=lambda edge: edge["source_port"] + edge["target_port"]
     )
-    assert (known["medium"], known["length_m"], known["bit_error_rate"]) == ("aoc", 2.5, 1e-9)
+    assert (recorded["medium"], recorded["length_m"], recorded["bit_error_rate"]) == ("aoc", 2.5, 1e-9)
     assert unknown.keys().isdisjoint({"medium", "length_m", "bit_error_rate"})
 
 
@@ -110,5 +110,5 @@ def test_any_description_survives(read, text, tmp_path):
     """Characters that XML cannot hold are spelled; line ends are the same to it."""
     builder = FabricBuilder(f"spec -- {text}")
     builder.add_nodes(NodeKind.HCA, ["h1"], n_ports=1, descriptions=[text])
-    said = read(builder.build(), tmp_path).nodes["h1"]["description"]
-    assert said == text or (read is from_graphml and re.search("[\x00-\x1f\ufffe\uffff]", text))
+    output = read(builder.build(), tmp_path).nodes["h1"]["description"]
+    assert output == text or (read is from_graphml and re.search("[\x00-\x1f\ufffe\uffff]", text))

@@ -122,13 +122,13 @@ def test_the_example_is_written_back_line_for_line(read):
 def grouped(text: str) -> str:
     """Return the output of `ibnetdiscover -g`: records of a chassis come twice, with their positions."""
     head, *blocks = text.split("\n\n")
-    told = [re.sub(r"(sysimgguid=\w+)", r"\1\t\t# Chassis 1 (dir1)", block) for block in blocks]
-    told = [re.sub(r"(switchguid=.*\))", r"\1\t# Line 4 Chip 2", block) for block in told]
-    told = [re.sub(r"^(\[\d+\])", r"\1[ext 7]", block, flags=re.MULTILINE) for block in told]
-    told = [re.sub(r'("\[\d+\])', r"\1[ext 12]", block) for block in told]
-    chassis = "\n\n".join(told[:2])
+    messages = [re.sub(r"(sysimgguid=\w+)", r"\1\t\t# Chassis 1 (dir1)", block) for block in blocks]
+    messages = [re.sub(r"(switchguid=.*\))", r"\1\t# Line 4 Chip 2", block) for block in messages]
+    messages = [re.sub(r"^(\[\d+\])", r"\1[ext 7]", block, flags=re.MULTILINE) for block in messages]
+    messages = [re.sub(r'("\[\d+\])', r"\1[ext 12]", block) for block in messages]
+    chassis = "\n\n".join(messages[:2])
     return f"{head}\n\nChassis 1 (guid 0x2c9)\n\n# Spine Nodes\n{chassis}\n\n# Chassis Switches\n" + (
-        f"{chassis}\n\nNon-Chassis Nodes\n\n" + "\n\n".join(told[2:])
+        f"{chassis}\n\nNon-Chassis Nodes\n\n" + "\n\n".join(messages[2:])
     )
 
 
@@ -242,11 +242,11 @@ def test_only_the_adapters_of_a_dgx_are_written(read):
     leaf = builder.add_nodes(NodeKind.SWITCH, ["leaf1"], n_ports=64)
     rails = add_servers(builder, "dgx-h100", ["dgx1"]).compute[0]
     builder.add_links(rails, 1, leaf, np.arange(1, len(rails) + 1), "NDR")
-    seen = read(ibnetdiscover.to_text(builder.build()))
-    assert set(count(seen)) == {"SWITCH", "HCA"}
-    assert {len(hca.ports) for hca in seen.hcas} == {1}
-    assert [str(port.peer) for port in seen.find_node("leaf1").ports[:2]] == ["dgx1/mlx5_0/1", "dgx1/mlx5_3/1"]
-    assert len(seen.links) == 8
+    observed = read(ibnetdiscover.to_text(builder.build()))
+    assert set(count(observed)) == {"SWITCH", "HCA"}
+    assert {len(hca.ports) for hca in observed.hcas} == {1}
+    assert [str(port.peer) for port in observed.find_node("leaf1").ports[:2]] == ["dgx1/mlx5_0/1", "dgx1/mlx5_3/1"]
+    assert len(observed.links) == 8
 
 
 def test_a_fabric_without_infiniband_is_refused():
@@ -261,9 +261,9 @@ def test_other_networks_are_not_written(read):
     hosts = builder.add_nodes(NodeKind.HCA, ["h1", "h2"], n_ports=2)
     builder.add_links(hosts, 1, leaf[0], [1, 2], "HDR")
     builder.add_links(hosts, 2, leaf[1], [1, 2], "100GbE")
-    seen = read(ibnetdiscover.to_text(builder.build()))
-    assert set(seen.nodes.name) == {"ib", "h1", "h2"}, "nor of what no cable leads to"
-    assert len(seen.links) == 2
+    observed = read(ibnetdiscover.to_text(builder.build()))
+    assert set(observed.nodes.name) == {"ib", "h1", "h2"}, "nor of what no cable leads to"
+    assert len(observed.links) == 2
 
 
 def test_a_description_cannot_break_the_file(read):

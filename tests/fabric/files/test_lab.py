@@ -163,8 +163,8 @@ def test_made_up_guids_give_way_to_those_that_are_there(read, tmp_path):
 
 def test_nodes_may_swap_their_guids(read):
     star = load("star:2")
-    told = "".join(f"  {a}: {{guid: {star[b].guid}}}\n" for a, b in (("h1", "h2"), ("h2", "h1")))
-    fabric = read(f"topology: star:2\nnodes:\n{told}")
+    messages = "".join(f"  {a}: {{guid: {star[b].guid}}}\n" for a, b in (("h1", "h2"), ("h2", "h1")))
+    fabric = read(f"topology: star:2\nnodes:\n{messages}")
     assert (fabric["h1"].guid, fabric["h2/1"].guid) == (star["h2"].guid, star["h1/1"].guid)
 
 
@@ -186,8 +186,8 @@ def test_an_adapter_belongs_to_the_server_of_its_name_by_default(read):
           leaf1/sharp: {kind: aggregation, ports: 1}
     """)
     servers = {name: str(fabric.find_node(name).server or "none") for name in fabric.nodes.name}
-    known = {"a": "a", "b/mlx5_0": "b", "c": "b", "b/gpu0": "b"}
-    assert servers == {**dict.fromkeys(fabric.nodes.name, "none"), **known}
+    recorded = {"a": "a", "b/mlx5_0": "b", "c": "b", "b/gpu0": "b"}
+    assert servers == {**dict.fromkeys(fabric.nodes.name, "none"), **recorded}
 
 
 def test_words_that_yaml_makes_booleans_and_numbers_of_stay_names(read):
@@ -409,7 +409,7 @@ def test_runs_can_be_written_as_ranges(names):
     counted = [f"{name}-{i}" for name in names for i in range(3)]
     for rows in ([(name,) for name in counted], list(zip(counted, reversed(counted), strict=True))):
         written = [
-            [expand(compress(one, other)) for one, other in zip(rows[first], rows[last], strict=True)]
+            [expand(compress(item, other)) for item, other in zip(rows[first], rows[last], strict=True)]
             for first, last in runs(rows)
         ]
         columns = [[name for run in written for name in run[i]] for i in range(len(rows[0]) if rows else 0)]
@@ -560,5 +560,5 @@ def test_servers_with_other_cards_and_fewer_rails_are_whole_too(tmp_path):
 def test_a_base_port_0_is_written_and_read(read):
     fabric = read("nodes:\n  sw1: {kind: switch, ports: 4, base_port_0: true}\n  sw2: {kind: switch, ports: 4}\n")
     again = read(lab.to_text(fabric))
-    for one in (fabric, again):
-        assert one.nodes.enhanced_port_0.tolist() == [False, True]
+    for item in (fabric, again):
+        assert item.nodes.enhanced_port_0.tolist() == [False, True]

@@ -77,18 +77,18 @@ XML = """\
 
 def template(path: Path, text: str, known: MachineHints | None = None) -> catalog.Server:
     """Return the template of a text, read from a file by its path as users do."""
-    given, made = path / "given", path / "made.yaml"
-    given.write_text(text)
-    made.write_text(to_yaml(given, known))
-    return catalog.server(str(made))
+    arguments, result = path / "given", path / "made.yaml"
+    arguments.write_text(text)
+    result.write_text(to_yaml(arguments, known))
+    return catalog.server(str(result))
 
 
 def test_a_matrix_of_nvidia_smi(tmp_path: Path) -> None:
     """Rails in the order of GPUs, not of adapters; what shares no switch is for storage."""
-    found = template(tmp_path, MATRIX, H100)
-    assert (found.gpus, found.nvlink_spread, found.cpus, found.pcie) == (2, (18,), 2, "16xPCIe5")
-    assert (found.compute, found.storage) == (("mlx5_1", "mlx5_0"), ("mlx5_bond_0",))
-    assert found.pcie_tree == {
+    result = template(tmp_path, MATRIX, H100)
+    assert (result.gpus, result.nvlink_spread, result.cpus, result.pcie) == (2, (18,), 2, "16xPCIe5")
+    assert (result.compute, result.storage) == (("mlx5_1", "mlx5_0"), ("mlx5_bond_0",))
+    assert result.pcie_tree == {
         "cpu0": ("pcie0", "pcie1"),
         "cpu1": ("mlx5_bond_0",),
         "pcie0": ("gpu0", "mlx5_1"),
@@ -112,21 +112,21 @@ def test_a_matrix_as_it_comes_out_of_terminals(tmp_path: Path) -> None:
         MATRIX.replace("\t0\t\tN/A", "\t0-1\t\tN/A"),
         MATRIX.replace("0-55,112-167\t0\t\tN/A", "\tN/A\t\tN/A"),  # the rows of NICs tell of one processor too
     ):
-        found = template(tmp_path, text, H100)
-        assert (found.compute, found.pcie_tree) == (plain.compute, plain.pcie_tree)
+        result = template(tmp_path, text, H100)
+        assert (result.compute, result.pcie_tree) == (plain.compute, plain.pcie_tree)
 
 
 def test_a_dump_of_nccl(tmp_path: Path) -> None:
     """GPUs and cards by their PCI ids, two ports of a card as two functions, cascaded switches as one."""
-    found = template(tmp_path, XML)
-    assert (found.gpu, found.gpus, found.nvlink_spread, found.pcie) == ("A100", 2, (6, 6), "16xPCIe4")
-    assert (found.compute_adapter, found.compute) == ("ConnectX-6", ("mlx5_0",))
-    assert (found.storage_adapter, found.storage) == ("ConnectX-6-2P", ("mlx5_4", "mlx5_5"))
-    assert found.pcie_tree["cpu0"] == ("pcie0",)
-    assert found.pcie_tree["pcie0"] == ("gpu0", "gpu1", "mlx5_0")
-    assert (found.bus_id["mlx5_5"], found.bus_id["nvswitch1"]) == ("0000:61:00.1", "0000:c5:00.0")
-    assert found.cpu is not None
-    assert (found.cpu.vendor, found.cpu.model_id) == ("AuthenticAMD", 49)
+    result = template(tmp_path, XML)
+    assert (result.gpu, result.gpus, result.nvlink_spread, result.pcie) == ("A100", 2, (6, 6), "16xPCIe4")
+    assert (result.compute_adapter, result.compute) == ("ConnectX-6", ("mlx5_0",))
+    assert (result.storage_adapter, result.storage) == ("ConnectX-6-2P", ("mlx5_4", "mlx5_5"))
+    assert result.pcie_tree["cpu0"] == ("pcie0",)
+    assert result.pcie_tree["pcie0"] == ("gpu0", "gpu1", "mlx5_0")
+    assert (result.bus_id["mlx5_5"], result.bus_id["nvswitch1"]) == ("0000:61:00.1", "0000:c5:00.0")
+    assert result.cpu is not None
+    assert (result.cpu.vendor, result.cpu.model_id) == ("AuthenticAMD", 49)
     assert template(tmp_path, XML, MachineHints(compute=["mlx5_5", "mlx5_4"])).compute == ("mlx5_5", "mlx5_4")
 
 
@@ -134,16 +134,16 @@ def test_switches_below_switches_are_one_however_many(tmp_path: Path) -> None:
     n = 5000  # deeper than Python calls itself
     inside = '<gpu dev="0" sm="80"/><nic><net name="mlx5_0"/></nic>'
     deep = f'<system version="1"><cpu>{"<pci>" * n}{inside}{"</pci>" * n}</cpu></system>'
-    found = template(tmp_path, deep, MachineHints(gpu="A100", adapter="ConnectX-6"))
-    assert found.pcie_tree == {"cpu0": ("pcie0",), "pcie0": ("gpu0", "mlx5_0")}
+    result = template(tmp_path, deep, MachineHints(gpu="A100", adapter="ConnectX-6"))
+    assert result.pcie_tree == {"cpu0": ("pcie0",), "pcie0": ("gpu0", "mlx5_0")}
 
 
 def test_rails_go_by_gpus_and_not_by_where_they_stand_in_the_file(tmp_path: Path) -> None:
     pair = '<pci busid="{bus}"><pci><gpu dev="{gpu}" sm="90"/></pci><pci><nic><net name="{nic}"/></nic></pci></pci>'
     pairs = [pair.format(bus=f"0000:{n}0:00.0", gpu=3 - n, nic=f"mlx5_{n}") for n in range(4)]
-    found = template(tmp_path, f"<system><cpu numaid='0'>{''.join(pairs)}</cpu></system>", H100)
-    assert found.compute == ("mlx5_3", "mlx5_2", "mlx5_1", "mlx5_0")
-    assert found.nvlink_spread == ()
+    result = template(tmp_path, f"<system><cpu numaid='0'>{''.join(pairs)}</cpu></system>", H100)
+    assert result.compute == ("mlx5_3", "mlx5_2", "mlx5_1", "mlx5_0")
+    assert result.nvlink_spread == ()
 
 
 Servers = st.lists(  # processors -> switches -> GPUs and adapters below each
@@ -196,11 +196,11 @@ def test_the_tree_comes_back_from_its_matrix(
     sockets: list[list[tuple[int, int]]], nvlinks: int, seed: int, tmp_path: Path
 ) -> None:
     tree = boxes(sockets)
-    gpus = sum(one for switches in sockets for one, _ in switches)
-    found = template(tmp_path, matrix(tree, nvlinks, seed), H100)
-    assert {key: set(names) for key, names in found.pcie_tree.items()} == {key: set(n) for key, n in tree.items()}
-    assert found.compute == tuple(f"mlx5_{n}" for n in range(len(found.compute)))
-    assert sum(found.nvlink_spread) == (nvlinks if gpus > 1 else 0)
+    gpus = sum(item for switches in sockets for item, _ in switches)
+    result = template(tmp_path, matrix(tree, nvlinks, seed), H100)
+    assert {key: set(names) for key, names in result.pcie_tree.items()} == {key: set(n) for key, n in tree.items()}
+    assert result.compute == tuple(f"mlx5_{n}" for n in range(len(result.compute)))
+    assert sum(result.nvlink_spread) == (nvlinks if gpus > 1 else 0)
 
 
 @given(sockets=Servers, spread=st.lists(st.integers(1, 4), max_size=4))
@@ -209,11 +209,11 @@ def test_nccl_files_that_weft_writes_are_read_back(
 ) -> None:
     tree = boxes(sockets)
     text = to_yaml(_file(tmp_path, matrix(tree, 0, 1)), H100).replace("nvlink_spread: []", f"nvlink_spread: {spread}")
-    made = tmp_path / "first.yaml"
-    made.write_text(text)
-    first = catalog.server(str(made))
+    result = tmp_path / "first.yaml"
+    result.write_text(text)
+    first = catalog.server(str(result))
     builder = FabricBuilder("one")
-    nodes = add_servers(builder, str(made), ["x"])
+    nodes = add_servers(builder, str(result), ["x"])
     leaf = builder.add_nodes(NodeKind.SWITCH, ["leaf1"], n_ports=64)
     builder.add_links(nodes.compute[0], 1, leaf[0], range(1, first.rails + 1), "NDR")
     again = template(tmp_path, nccl_topology.to_text(builder.build(), "x"), H100)
@@ -267,8 +267,8 @@ def test_gpus_that_nvlinks_join_directly(tmp_path: Path) -> None:
     assert board.nvlink_spread == ()
     assert board.nvlink_pairs == catalog.server("hgx-h100-4").nvlink_pairs
     lines = matrix(tree, 0, 1).splitlines()
-    for one, other in ((0, 1), (2, 3)):
-        for row, column in ((one, other), (other, one)):
+    for item, other in ((0, 1), (2, 3)):
+        for row, column in ((item, other), (other, item)):
             cells = lines[row + 1].split("\t")
             cells[column + 1] = " NV12 "
             lines[row + 1] = "\t".join(cells)
@@ -282,8 +282,11 @@ def test_a_board_comes_back_from_the_file_that_weft_writes_for_nccl(tmp_path: Pa
     nodes = add_servers(builder, "quad-gh200", ["x"])
     leaf = builder.add_nodes(NodeKind.SWITCH, ["leaf1"], n_ports=64)
     builder.add_links(nodes.compute[0], 1, leaf[0], range(1, 5), "200GbE")
-    known = MachineHints(gpu="GH200", adapter="Cassini")
-    again, first = template(tmp_path, nccl_topology.to_text(builder.build(), "x"), known), catalog.server("quad-gh200")
+    recorded = MachineHints(gpu="GH200", adapter="Cassini")
+    again, first = (
+        template(tmp_path, nccl_topology.to_text(builder.build(), "x"), recorded),
+        catalog.server("quad-gh200"),
+    )
     assert (again.nvlink_pairs, again.c2c_links, again.pcie_tree) == (
         first.nvlink_pairs, first.c2c_links, first.pcie_tree,
     )  # fmt: skip
@@ -316,11 +319,11 @@ def rails_of(gpus: int, nics: int, near: Callable[[int, int], bool], device: str
 def test_efa_devices_of_a_gpu_are_one_rail(tmp_path: Path) -> None:
     """A P5 shows 32 of 100 Gb/s, four for each GPU; a P4d one for two."""
     p5 = rails_of(8, 32, lambda gpu, nic: nic // 4 == gpu, "rdmap{}s0")
-    found = template(tmp_path, p5, MachineHints(gpu="H100", adapter="EFA-4x100"))
-    assert found.compute == tuple(f"rdmap{4 * n}s0" for n in range(8))
-    assert found.pcie_tree["pcie7"] == ("gpu7", "rdmap28s0")
+    result = template(tmp_path, p5, MachineHints(gpu="H100", adapter="EFA-4x100"))
+    assert result.compute == tuple(f"rdmap{4 * n}s0" for n in range(8))
+    assert result.pcie_tree["pcie7"] == ("gpu7", "rdmap28s0")
     flat = rails_of(8, 32, lambda gpu, nic: False, "rdmap{}s0")  # as where a hypervisor hides PCIe switches
-    assert template(tmp_path, flat, MachineHints(gpu="H100", adapter="EFA-4x100")).compute == found.compute
+    assert template(tmp_path, flat, MachineHints(gpu="H100", adapter="EFA-4x100")).compute == result.compute
     with pytest.raises(ConfigError, match=r"4 EFA devices for each GPU.*--adapter EFA-4x100"):
         template(tmp_path, p5, MachineHints(gpu="H100", adapter="EFA-1x100"))
     p4d = rails_of(8, 4, lambda gpu, nic: nic == gpu // 2, "rdmap{}s0").replace("NV18", "NV12")

@@ -151,11 +151,11 @@ def test_a_rack_is_written_as_its_first_tray() -> None:
 def test_nvlinks_from_gpu_to_gpu_name_the_other_gpu(template: str, links: int) -> None:
     root, entry = topology(cluster(template, storage=False)), catalog.server(template)
     gpu_at = {pci.get("busid"): gpu.get("dev") for pci in root.iter("pci") if (gpu := pci.find("gpu")) is not None}
-    told = {
+    messages = {
         (gpu.get("dev"), gpu_at[link.get("target")])
         for gpu in root.iter("gpu")
         for link in gpu.findall("nvlink")
         if (link.get("count"), link.get("tclass")) == (str(links), "0x030200")
     }
-    pairs = {(one.removeprefix("gpu"), other.removeprefix("gpu")) for one, other, _ in entry.nvlink_pairs}
-    assert told == pairs | {(other, one) for one, other in pairs}
+    pairs = {(item.removeprefix("gpu"), other.removeprefix("gpu")) for item, other, _ in entry.nvlink_pairs}
+    assert messages == pairs | {(other, item) for item, other in pairs}

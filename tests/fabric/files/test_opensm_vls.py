@@ -20,11 +20,11 @@ def fabric() -> Fabric:
     hosts = builder.add_nodes(NodeKind.HCA, ["h1", "h2", "h3"], n_ports=1, guid=[0xB100, 0xB200, 0xB300])
     builder.add_links(hosts[:2], 1, switches, 1, "EDR")
     builder.add_links(switches[0], 3, switches[1], 3, "EDR")
-    made = builder.build()
+    result = builder.build()
     for name, lid in (("sw1/0", 1), ("sw2/0", 2), ("h1/1", 4), ("h2/1", 8)):
-        made.tables.lid[made.find_port(name).slot] = lid
-    made.tables.set_lmc(made.find_port("h1/1").slot, 1)
-    return made
+        result.tables.lid[result.find_port(name).slot] = lid
+    result.tables.set_lmc(result.find_port("h1/1").slot, 1)
+    return result
 
 
 def test_every_path_to_a_lid_of_another_node_has_a_line(fabric):

@@ -73,20 +73,20 @@ def test_a_full_device_is_one_clear_error_and_is_there_afterwards(tmp_path):
 def test_a_pipe_gets_the_bytes_and_stays(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     text = "text\n" * 100_000  # more than a pipe holds
-    got: list[str] = []
-    reader = threading.Thread(daemon=True, target=lambda: got.append((tmp_path / "pipe").read_text()))
+    received: list[str] = []
+    reader = threading.Thread(daemon=True, target=lambda: received.append((tmp_path / "pipe").read_text()))
     reader.start()
     write_atomically(tmp_path / "pipe", text)
     reader.join()
-    assert got == [text]
+    assert received == [text]
     assert (tmp_path / "pipe").is_fifo()
 
 
 def test_a_folder_and_a_socket_are_refused_and_stay(tmp_path):
     with pytest.raises(ConfigError, match=r"cannot write .*: Is a directory"):
         write_atomically(tmp_path, "text")
-    with socket.socket(socket.AF_UNIX) as made:
-        made.bind(str(tmp_path / "socket"))
+    with socket.socket(socket.AF_UNIX) as result:
+        result.bind(str(tmp_path / "socket"))
         with pytest.raises(ConfigError, match=r"cannot write .*socket"):
             write_atomically(tmp_path / "socket", "text")
     assert (tmp_path / "socket").is_socket()

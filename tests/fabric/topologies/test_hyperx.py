@@ -15,14 +15,14 @@ from weft.fabric.topologies import hyperx
 def test_it_is_the_hamming_graph_of_its_sizes(dims, hosts):
     """Ahn et al. 2009: switches are neighbours if they differ in one coordinate, which K_n × K_m × ... says too."""
     fabric = hyperx(dims, hosts=hosts)
-    wanted = nx.empty_graph(1)
+    expected = nx.empty_graph(1)
     for axis, size in enumerate(dims):
-        product = nx.cartesian_product(wanted, nx.complete_graph(size))
-        wanted = product if axis == 0 else nx.relabel_nodes(product, {n: (*n[0], n[1]) for n in product})
-    names = {place: f"sw{index + 1}" for index, place in enumerate(sorted(wanted))}
+        product = nx.cartesian_product(expected, nx.complete_graph(size))
+        expected = product if axis == 0 else nx.relabel_nodes(product, {n: (*n[0], n[1]) for n in product})
+    names = {place: f"sw{index + 1}" for index, place in enumerate(sorted(expected))}
     edges = {frozenset((link.a.node.name, link.b.node.name)) for link in fabric.all_links() if "h" not in str(link)}
-    assert edges == {frozenset((names[a], names[b])) for a, b in wanted.edges}
-    assert len(fabric.links) == math.prod(dims) * hosts + len(wanted.edges)
+    assert edges == {frozenset((names[a], names[b])) for a, b in expected.edges}
+    assert len(fabric.links) == math.prod(dims) * hosts + len(expected.edges)
 
 
 def test_ports_are_hosts_then_each_dimension_in_order():

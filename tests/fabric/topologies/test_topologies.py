@@ -194,7 +194,7 @@ def labels_of(spec: str) -> set[str] | None:
 def test_all_links_run_at_the_speed_that_is_asked_for(name, server):
     """Or it is refused, for every speed and width of every network."""
     built = {label: labels_of(f"{SMALL[name]},server={server},speed={label}") for label in LABELS}
-    assert {label: found for label, found in built.items() if found} == {
+    assert {label: result for label, result in built.items() if result} == {
         label: {label} for label in built if built[label]
     }
     fastest = catalog.server(server).adapter.label
@@ -206,10 +206,10 @@ def test_no_switch_or_server_changes_the_speed_that_is_asked_for():
     for switch in catalog.switches():
         for server in catalog.servers():
             for label in ("4xFDR", "4xNDR", "4xXDR", "1xXDR", "12xEDR", "400GbE", "800GbE"):
-                found = labels_of(f"star:hosts=2,switch={switch.name},server={server.name},speed={label}")
-                assert found in (None, {label}), (switch.name, server.name)
+                result = labels_of(f"star:hosts=2,switch={switch.name},server={server.name},speed={label}")
+                assert result in (None, {label}), (switch.name, server.name)
                 if label == "4xXDR":
-                    assert (found is not None) == (switch.name == "Q3400" and server.adapter.label == label)
+                    assert (result is not None) == (switch.name == "Q3400" and server.adapter.label == label)
 
 
 @pytest.mark.parametrize("name", TOPOLOGIES)

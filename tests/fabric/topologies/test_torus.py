@@ -25,13 +25,13 @@ def switch_graph(fabric: Fabric) -> nx.MultiGraph:
 def test_the_grid_is_the_one_that_networkx_makes(dims, wrap):
     """In the same order: networkx counts the last dimension slowest, so it gets them reversed."""
     fabric = (torus if wrap else mesh)(dims)
-    wanted = nx.grid_graph(dims[::-1], periodic=[wrap and size > 2 for size in dims[::-1]])
-    names = {place: f"sw{index + 1}" for index, place in enumerate(sorted(wanted))}
+    expected = nx.grid_graph(dims[::-1], periodic=[wrap and size > 2 for size in dims[::-1]])
+    names = {place: f"sw{index + 1}" for index, place in enumerate(sorted(expected))}
     graph = switch_graph(fabric)
     assert set(graph) == set(names.values())
-    assert len(graph.edges) == len(wanted.edges)
+    assert len(graph.edges) == len(expected.edges)
     assert {frozenset(edge) for edge in nx.Graph(graph).edges} == {
-        frozenset((names[a], names[b])) for a, b in wanted.edges
+        frozenset((names[a], names[b])) for a, b in expected.edges
     }
 
 

@@ -9,12 +9,12 @@ from weft.serve.console.event_stream import LOG, STATE, EventStream
 
 def _heard(live: EventStream, parts: int) -> list[bytes]:
     async def listen() -> list[bytes]:
-        found = []
+        result = []
         async for part in live.listen():
-            found.append(part)
-            if len(found) == parts:
+            result.append(part)
+            if len(result) == parts:
                 break
-        return found
+        return result
 
     return asyncio.run(asyncio.wait_for(listen(), 60))
 
@@ -40,7 +40,7 @@ def test_a_closed_listener_is_removed_and_a_slow_one_does_not_delay_others():
         first = await anext(fast)
         live.publish(LOG, b"x")
         await fast.aclose()
-        waiting = sum(len(one.waiting) for one in live._listeners)
+        waiting = sum(len(listener.waiting) for listener in live._listeners)
         await slow.aclose()
         return waiting, [first]
 

@@ -90,12 +90,12 @@ def _link(shown: dict, name: str) -> int:
 
 def test_link_states_are_in_the_order_of_the_drawing(console):
     answer = console("GET", "fabric")
-    shown, now = answer.json(), console.get("state")
-    assert len(shown["nodes"]["name"]) == 22
-    assert len(shown["links"]["a"]) == 32 == len(now["links"]["state"]) == len(now["links"]["load"])
+    output, now = answer.json(), console.get("state")
+    assert len(output["nodes"]["name"]) == 22
+    assert len(output["links"]["a"]) == 32 == len(now["links"]["state"]) == len(now["links"]["load"])
     assert set(now["links"]["state"]) == {"up"}
-    assert now["revision"] == shown["revision"]
-    assert shown["spec"] == "fat-tree:hosts=16,radix=8"
+    assert now["revision"] == output["revision"]
+    assert output["spec"] == "fat-tree:hosts=16,radix=8"
     assert now["sm"]["host"] == "h1"
     assert now["sm"]["state"] == "master"
     assert console("GET", "fabric", headers={"If-None-Match": answer.headers["etag"]}).status_code == 304
@@ -118,8 +118,8 @@ def test_a_manager_on_an_adapter_of_a_server_is_not_its_own_standby(tmp_path):
 
 
 def test_a_disconnected_cable_stays_in_the_drawing_and_is_logged(console):
-    shown = console.get("fabric")
-    link = _link(shown, "leaf1/5")
+    output = console.get("fabric")
+    link = _link(output, "leaf1/5")
     heard: list[tuple[str, dict]] = []
     with httpx.Client(base_url=console.url, timeout=PATIENCE_S, trust_env=False) as client:
         headers = {"Authorization": f"Bearer {console.tokens['read-only']}"}
@@ -130,8 +130,8 @@ def test_a_disconnected_cable_stays_in_the_drawing_and_is_logged(console):
                 for line in lines:
                     if line.startswith("event: "):
                         heard.append((line[7:], json.loads(next(lines)[6:])))
-                        kind, told = heard[-1]
-                        if kind == "state" and (told["links"]["state"][link] == "down") is is_down:
+                        kind, messages = heard[-1]
+                        if kind == "state" and (messages["links"]["state"][link] == "down") is is_down:
                             return
 
             follow_until(is_down=False)
@@ -139,14 +139,14 @@ def test_a_disconnected_cable_stays_in_the_drawing_and_is_logged(console):
             follow_until(is_down=True)
             console.order(name="leaf1/5", do="fix")
             follow_until(is_down=False)
-    log = [(one["kind"], one["text"]) for kind, one in heard if kind == "log"]
+    log = [(item["kind"], item["text"]) for kind, item in heard if kind == "log"]
     assert ("cable", "operator: break leaf1/5") in log
     assert ("link", "leaf1/5 - spine1/1 is down") in log
-    suspects = [one["kind"] for kind, told in heard if kind == "state" for one in told["suspects"]]
+    suspects = [item["kind"] for kind, messages in heard if kind == "state" for item in messages["suspects"]]
     assert "link down" in suspects
     assert ("link", "leaf1/5 - spine1/1 is up again") in log
     assert any(kind == "trap" and "trap 128 from leaf1" in text for kind, text in log)
-    assert console.get("fabric")["revision"] == shown["revision"]
+    assert console.get("fabric")["revision"] == output["revision"]
     wait_until(lambda: not console.monitor.events.has_listeners, "that a browser that went away is forgotten")
 
 
@@ -174,15 +174,15 @@ def test_a_bad_cable_becomes_a_suspect(console):
     console("PUT", "load", json={"jobs": ["train=all-to-all@50%"]})
 
     def suspect() -> dict:
-        return next((one for one in console.get("diagnosis")["suspects"] if "leaf2/6" in one["link"]), {})
+        return next((item for item in console.get("diagnosis")["suspects"] if "leaf2/6" in item["link"]), {})
 
     with httpx.Client(base_url=console.url, timeout=PATIENCE_S, trust_env=False) as client:
         headers = {"Authorization": f"Bearer {console.tokens['read-only']}"}
         with client.stream("GET", "/api/v1/live", headers=headers):  # it looks whom while somebody listens
-            found = wait_until(lambda: (one := suspect()).get("impact") and one, "suspicion")
-    assert "Job train uses it" in found["impact"]
-    assert found["kind"] == "bad cable"
-    assert found["evidence"]
+            result = wait_until(lambda: (one := suspect()).get("impact") and one, "suspicion")
+    assert "Job train uses it" in result["impact"]
+    assert result["kind"] == "bad cable"
+    assert result["evidence"]
     state = console.get("state")
     assert state["links"]["state"][_link(console.get("fabric"), "leaf2/6")] == "bad"
     assert console.order(name="leaf2/6", do="fix") == ["leaf2/6"]
@@ -241,9 +241,9 @@ def test_a_run_is_started_and_ended_by_rest(console):
 
 
 def test_prometheus_is_served_with_a_token_and_the_page_without(console):
-    told = httpx.get(f"{console.url}/metrics", headers={"Authorization": f"Bearer {console.tokens['read-only']}"})
-    assert "infiniband_switch_port_symbol_error_total{" in told.text
-    assert "weft_tenants " in told.text
+    messages = httpx.get(f"{console.url}/metrics", headers={"Authorization": f"Bearer {console.tokens['read-only']}"})
+    assert "infiniband_switch_port_symbol_error_total{" in messages.text
+    assert "weft_tenants " in messages.text
     assert httpx.get(f"{console.url}/metrics").status_code == 401
     page = httpx.get(f"{console.url}/")
     assert page.status_code == 200

@@ -16,9 +16,9 @@ def test_a_run_shows_progress_and_has_a_report():
     with Runs() as runs:
         number = runs.start(Compare(spec=_SMALL, job="all_reduce:1M", fabrics="ndr,roce-400"))
         wait_until(lambda: runs.get(number).state in ("done", "failed"))
-        shown = runs.get(number)
-        assert shown.state == "done", shown.lines
-        assert any(line.startswith("running ") for line in shown.lines)
+        output = runs.get(number)
+        assert output.state == "done", output.lines
+        assert any(line.startswith("running ") for line in output.lines)
         assert b"<!doctype html>" in runs.report(number)[:50]
         folder = runs._folder
     assert not folder.exists()

@@ -10,8 +10,8 @@ from weft.tenants.partitions import Member, Partition
 
 def test_tenants_and_their_ports():
     red = Partition(name="red", p_key=0x101, members={1: Member(), 2: Member(full=False)})
-    told = text(tenant_metrics(Desired(revision=7, partitions={0x101: red}))).splitlines()
-    assert [line for line in told if line[0] != "#"] == [
+    messages = text(tenant_metrics(Desired(revision=7, partitions={0x101: red}))).splitlines()
+    assert [line for line in messages if line[0] != "#"] == [
         "weft_tenants 1",
         'weft_tenant_ports{tenant="red",p_key="0x0101"} 2',
         "weft_desired_revision 7",

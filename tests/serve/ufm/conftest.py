@@ -25,34 +25,34 @@ class Client:
         return self.http.request(method, f"{base}/{path}", json=body, headers=headers)
 
     def get(self, path: str) -> Any:
-        found = self.call("GET", path)
-        assert found.status_code == 200, found.text
-        return found.json()
+        result = self.call("GET", path)
+        assert result.status_code == 200, result.text
+        return result.json()
 
     def done(self, method: str, path: str, body: Any = None, status: int = 200) -> Any:
-        found = self.call(method, path, body)
-        assert found.status_code == status, found.text
-        return found.json()
+        result = self.call(method, path, body)
+        assert result.status_code == status, result.text
+        return result.json()
 
     def guid(self, host: str) -> str:
         """Return the GUID of a host's first port."""
         return f"{int(self.ufm.fabric[f'{host}/1'].guid):016x}"
 
     def members(self, p_key: str) -> dict[str, str]:
-        found = self.get(f"resources/pkeys/{p_key}?guids_data=true")
-        return {one["guid"]: one["membership"] for one in found.get("guids", [])}
+        result = self.get(f"resources/pkeys/{p_key}?guids_data=true")
+        return {item["guid"]: item["membership"] for item in result.get("guids", [])}
 
     def wait_for_hosts(self, *names: str) -> None:
         def seen() -> bool:
             time.sleep(0.1)  # a sweep takes longer: who asks all the time keeps it waiting
-            return {one["system_name"] for one in self.get("resources/ports?sys_type=Computer")} == set(names)
+            return {item["system_name"] for item in self.get("resources/ports?sys_type=Computer")} == set(names)
 
         wait_until(seen, f"the subnet has the hosts {names}")
 
 
 @pytest.fixture(scope="session")
 def ufm() -> Iterator[Client]:
-    with Ufm("fat-tree:hosts=6,radix=4") as made:
-        client = Client(made)
+    with Ufm("fat-tree:hosts=6,radix=4") as result:
+        client = Client(result)
         with client.http:
             yield client

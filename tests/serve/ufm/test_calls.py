@@ -25,8 +25,8 @@ HOSTS = ("h1", "h2", "h3", "h4", "h5", "h6")
 def test_every_base_path_accepts_tokens_and_passwords(ufm, base):
     password = base64.b64encode(f"{ufm.ufm.user}:{ufm.ufm.password}".encode()).decode()
     for word in (ufm.ufm.token, password):
-        found = ufm.http.get(f"{base}/app/ufm_version", headers={"Authorization": f"Basic {word}"})
-        assert (found.status_code, found.json()["ufm_release_version"]) == (200, "6.22.1-0")
+        result = ufm.http.get(f"{base}/app/ufm_version", headers={"Authorization": f"Basic {word}"})
+        assert (result.status_code, result.json()["ufm_release_version"]) == (200, "6.22.1-0")
 
 
 def test_requests_without_credentials_are_refused(ufm):
@@ -35,9 +35,9 @@ def test_requests_without_credentials_are_refused(ufm):
 
 
 def test_a_requested_token_authenticates(ufm):
-    made = ufm.done("POST", "app/tokens")["access_token"]
-    found = ufm.http.get("/ufmRestV3/app/smconf", headers={"Authorization": f"Basic {made}"})
-    assert found.json() == {
+    result = ufm.done("POST", "app/tokens")["access_token"]
+    results = ufm.http.get("/ufmRestV3/app/smconf", headers={"Authorization": f"Basic {result}"})
+    assert results.json() == {
         "subnet_prefix": "0xfe80000000000000",
         "m_key": "0x0000000000000000",
         "sm_key": "0x0000000000000001",
@@ -80,17 +80,17 @@ def test_no_port_has_a_bit_error_severity(ufm):
 
 
 def test_systems_and_links_agree_with_ports(ufm):
-    systems = {one["guid"]: one for one in ufm.get("resources/systems")}
+    systems = {item["guid"]: item for item in ufm.get("resources/systems")}
     ports = ufm.get("resources/ports")
-    assert {one["systemID"] for one in ports} == set(systems)
-    assert sorted(name for one in systems.values() for name in one["ports"]) == sorted(one["name"] for one in ports)
+    assert {item["systemID"] for item in ports} == set(systems)
+    assert sorted(name for item in systems.values() for name in item["ports"]) == sorted(item["name"] for item in ports)
     hosts = ufm.get("resources/systems?type=host&role=endpoint")
-    assert sorted(one["system_name"] for one in hosts) == list(HOSTS)
-    assert {one["system_name"] for one in ufm.get("resources/systems?role=tor")} == {"leaf1", "leaf2", "leaf3"}
+    assert sorted(item["system_name"] for item in hosts) == list(HOSTS)
+    assert {item["system_name"] for item in ufm.get("resources/systems?role=tor")} == {"leaf1", "leaf2", "leaf3"}
     links = ufm.get("resources/links?page_number=1&rpp=1000000000")["data"]
-    ends = sorted(sorted((one["name"], one["peer"])) for one in ports if one["peer"] != "N/A")
-    assert sorted([*map(sorted, (one["name"].split(":") for one in links))] * 2) == ends
-    leaf = next(one["guid"] for one in systems.values() if one["system_name"] == "leaf1")
+    ends = sorted(sorted((item["name"], item["peer"])) for item in ports if item["peer"] != "N/A")
+    assert sorted([*map(sorted, (item["name"].split(":") for item in links))] * 2) == ends
+    leaf = next(item["guid"] for item in systems.values() if item["system_name"] == "leaf1")
     assert len(ufm.get(f"resources/links?system={leaf}")) == 4
     assert ufm.get("resources/links?page_number=2&rpp=5")["data"] == links[5:10]
 
@@ -111,16 +111,16 @@ def test_unknown_filters_are_refused(ufm):
 
 
 def test_ib_kubernetes_calls_add_and_remove_members(ufm):
-    one, two = "02000000000000a1", "02000000000000a2"  # virtual functions that do not exist yet
+    item, two = "02000000000000a1", "02000000000000a2"  # virtual functions that do not exist yet
     words = {"pkey": "0x0A01", "index0": True, "ip_over_ib": True, "membership": "full"}
-    ufm.done("POST", "resources/pkeys", {**words, "guids": [one]})
+    ufm.done("POST", "resources/pkeys", {**words, "guids": [item]})
     ufm.done("POST", "resources/pkeys/", {**words, "guids": [two], "membership": "limited", "index0": False})
-    found = ufm.get("resources/pkeys/?guids_data=true")["0xa01"]
-    assert found["guids"] == [
-        {"guid": one, "index0": True, "membership": "full"},
+    result = ufm.get("resources/pkeys/?guids_data=true")["0xa01"]
+    assert result["guids"] == [
+        {"guid": item, "index0": True, "membership": "full"},
         {"guid": two, "index0": False, "membership": "limited"},
     ]
-    ufm.done("POST", "actions/remove_guids_from_pkey", {"pkey": "0x0A01", "guids": [one]})
+    ufm.done("POST", "actions/remove_guids_from_pkey", {"pkey": "0x0A01", "guids": [item]})
     assert ufm.members("0xa01") == {two: "limited"}
     ufm.done("DELETE", f"resources/pkeys/0xa01/guids/{two}")
     assert ufm.get("resources/pkeys/0xa01?guids_data=true") == {}
@@ -141,10 +141,10 @@ def test_limits_set_by_carbides_calls_are_stored(ufm):
     ufm.done("POST", "resources/pkeys/add", {"pkey": "0xa03", "partition_name": "limits", "ip_over_ib": True})
     start = {"mtu_limit": 2, "rate_limit": 2.5, "service_level": 0}
     assert ufm.get("resources/pkeys?qos_conf=true")["0xa03"]["qos_conf"] == start
-    wanted = {"mtu_limit": 4, "rate_limit": 200.0, "service_level": 3}
-    ufm.done("PUT", "resources/pkeys/qos_conf", {"pkey": "0xa03", **wanted})
+    expected = {"mtu_limit": 4, "rate_limit": 200.0, "service_level": 3}
+    ufm.done("PUT", "resources/pkeys/qos_conf", {"pkey": "0xa03", **expected})
     both = ufm.get("resources/pkeys/0xa03?qos_conf=true&guids_data=true")
-    assert both == {"partition": "limits", "ip_over_ib": True, "guids": [], "qos_conf": wanted}
+    assert both == {"partition": "limits", "ip_over_ib": True, "guids": [], "qos_conf": expected}
     ufm.done("POST", "resources/pkeys/add", {"pkey": "0xa03", "partition_name": "limits", "ip_over_ib": True})
     other = ufm.call("POST", "resources/pkeys/add", {"pkey": "0xa03", "partition_name": "other", "ip_over_ib": True})
     assert (other.status_code, "is used by limits" in other.text) == (409, True)  # the first client has it
@@ -194,17 +194,17 @@ def test_hosts_are_named_as_slurm_lists_them(ufm):
 )
 def test_invalid_calls_are_refused_and_change_nothing(ufm, method, path, body, status, said):
     before = ufm.get("resources/pkeys?guids_data=true")
-    found = ufm.call(method, f"resources/{path}", body)
-    assert found.status_code == status, found.text
-    assert said in found.text
+    result = ufm.call(method, f"resources/{path}", body)
+    assert result.status_code == status, result.text
+    assert said in result.text
     if status != 200:
         assert ufm.get("resources/pkeys?guids_data=true") == before
 
 
 def test_a_body_that_is_not_json_is_refused(ufm):
     headers = {"Authorization": f"Basic {ufm.ufm.token}"}
-    found = ufm.http.post("/ufmRestV3/resources/pkeys", content=b"{", headers=headers)
-    assert found.status_code == 400
+    result = ufm.http.post("/ufmRestV3/resources/pkeys", content=b"{", headers=headers)
+    assert result.status_code == 400
 
 
 # -- Neutron ----------------------------------------------------------------------------------------------------------
@@ -248,15 +248,15 @@ def test_networks_are_partitions_and_their_ports_members(ufm):
 def test_a_port_of_no_network_is_refused(ufm):
     assert ufm.call("POST", "cloudx/Port", {"id": "p", "network_id": "nowhere"}).status_code == 404
     assert ufm.call("POST", "cloudx/Network", {"id": "no\0name"}).status_code == 400
-    found = ufm.call("PUT", "cloudx/Network/one", {"id": "other"})
-    assert (found.status_code, "in the path" in found.text) == (400, True)
+    result = ufm.call("PUT", "cloudx/Network/one", {"id": "other"})
+    assert (result.status_code, "in the path" in result.text) == (400, True)
 
 
 def test_a_network_cannot_use_the_p_key_of_another_owner(ufm):
     """Otherwise its ports would join another partition, which would be deleted with the network."""
     ufm.done("POST", "resources/pkeys/add", {"pkey": "0xa0e", "partition_name": "theirs"})
-    taken = ufm.call("POST", "cloudx/Network", {"id": "new", "provider:segmentation_id": 0xA0E})
-    assert (taken.status_code, "is used by theirs" in taken.text) == (409, True)
+    used = ufm.call("POST", "cloudx/Network", {"id": "new", "provider:segmentation_id": 0xA0E})
+    assert (used.status_code, "is used by theirs" in used.text) == (409, True)
     assert ufm.call("DELETE", "cloudx/Network/new").status_code == 404
     ufm.done("DELETE", "resources/pkeys/0xa0e")
 
@@ -267,7 +267,7 @@ def test_a_network_cannot_use_the_p_key_of_another_owner(ufm):
 def test_events_of_plugins_are_kept_until_they_are_deleted(ufm):
     words = {"event_id": 553, "description": "link h1 is bad", "external_event_source": "PDR Plugin"}
     number = ufm.done("POST", "app/events/external_event", words)["id"]
-    assert [one["description"] for one in ufm.get("app/events") if one["id"] == number] == ["link h1 is bad"]
+    assert [item["description"] for item in ufm.get("app/events") if item["id"] == number] == ["link h1 is bad"]
     ufm.done("DELETE", f"app/events/{number}")
     assert ufm.call("DELETE", f"app/events/{number}").status_code == 404
 
@@ -293,16 +293,16 @@ def test_changes_and_refusals_are_in_the_audit_log(ufm):
 def test_long_answers_stay_cached_among_many_short_ones(monkeypatch):
     monkeypatch.setattr(watch, "Picture", lambda subnet: SimpleNamespace(revision=subnet))
     manager = SimpleNamespace(subnet=lambda: "1", status=lambda: SimpleNamespace(subnet_revision="1"))
-    seen, made = watch.Watch(manager), list[object]()  # type: ignore[arg-type]
+    observed, result = watch.Watch(manager), list[object]()  # type: ignore[arg-type]
 
     def ask(name: object, size: int) -> None:
-        seen.answer(name, lambda _: made.append(name) or "x" * size)  # type: ignore[func-returns-value]
+        observed.answer(name, lambda _: result.append(name) or "x" * size)  # type: ignore[func-returns-value]
 
     for number in range(100):
         ask(number, 10)
     for _ in range(2):
         ask("all", 1_000_000)
-    assert made.count("all") == 1
+    assert result.count("all") == 1
 
 
 def test_small_answers_do_not_wait_for_the_callers_acknowledgement():

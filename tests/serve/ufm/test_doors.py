@@ -32,9 +32,9 @@ def ledger(tmp_path_factory) -> Iterator[Ledger]:
         put_user(draft, user)
         draft.put(Partition(name="declared", p_key=0x200), INTENT)
 
-    with Ledger(Store(f"sqlite:///{tmp_path_factory.mktemp('doors')}/ledger.db"), MemoryFabric()) as made:
-        made.change("test", "begin", begin)
-        yield made
+    with Ledger(Store(f"sqlite:///{tmp_path_factory.mktemp('doors')}/ledger.db"), MemoryFabric()) as result:
+        result.change("test", "begin", begin)
+        yield result
 
 
 @contextmanager
@@ -76,15 +76,15 @@ def test_roles_apply_to_ufms_calls(client, tokens, role, reads, writes):
 def test_x_remote_user_is_trusted_only_if_enabled(ledger, believes):
     """UFM's plugins call the service on its own machine, without a base path and without credentials."""
     with served(ledger, Settings(trusts_remote_user=believes)) as client:
-        found = client.get("/resources/pkeys?guids_data=true", headers={"X-Remote-User": "ufmsystem"})
-        assert found.status_code == (200 if believes else 401)
+        result = client.get("/resources/pkeys?guids_data=true", headers={"X-Remote-User": "ufmsystem"})
+        assert result.status_code == (200 if believes else 401)
         assert client.get("/resources/pkeys", headers={"X-Remote-User": "nobody"}).status_code == 401
 
 
 def test_a_fabric_without_a_subnet_returns_an_error(client, tokens):
     headers = tokens[Role.ADMIN]
-    found = client.get("/ufmRest/resources/ports", headers=headers)
-    assert (found.status_code, "only partitions are available here" in found.text) == (404, True)
+    result = client.get("/ufmRest/resources/ports", headers=headers)
+    assert (result.status_code, "only partitions are available here" in result.text) == (404, True)
     isolate = {"ports": ["0_1"], "ports_policy": "UNHEALTHY", "action": "isolate"}
     assert client.put("/ufmRest/app/unhealthy_ports", json=isolate, headers=headers).status_code == 404
     for path in ("faults", "lab/h1"):
@@ -102,8 +102,8 @@ def test_a_fabric_without_a_subnet_returns_an_error(client, tokens):
 )
 def test_ufms_calls_cannot_change_partitions_of_the_intent(client, tokens, method, path, body):
     headers = tokens[Role.ADMIN]
-    found = client.request(method, f"/ufmRest/{path}", json=body, headers=headers)
-    assert (found.status_code, "declared" in found.text) == (409, True)
+    result = client.request(method, f"/ufmRest/{path}", json=body, headers=headers)
+    assert (result.status_code, "declared" in result.text) == (409, True)
     assert client.get("/ufmRest/resources/pkeys/0x200?guids_data=true", headers=headers).json()["guids"] == []
 
 
@@ -117,5 +117,5 @@ def test_twenty_concurrent_writers_lose_and_duplicate_nothing(client, tokens):
 
     with ThreadPoolExecutor(20) as pool:
         assert set(pool.map(add, guids)) == {200}
-    found = client.get("/ufmRest/resources/pkeys/0x102?guids_data=true", headers=headers).json()["guids"]
-    assert sorted(one["guid"] for one in found) == guids
+    result = client.get("/ufmRest/resources/pkeys/0x102?guids_data=true", headers=headers).json()["guids"]
+    assert sorted(item["guid"] for item in result) == guids

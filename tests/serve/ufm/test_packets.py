@@ -40,8 +40,8 @@ class Bench:
         self.lid = {host: lab.subnet.devices.lid(slot) for host, slot in slots.items()}
 
     def call(self, method: str, path: str, body: object = None) -> None:
-        found = self.client.request(method, f"/ufmRest/{path}", json=body)
-        assert found.status_code == 200, found.text
+        result = self.client.request(method, f"/ufmRest/{path}", json=body)
+        assert result.status_code == 200, result.text
 
     def arrives(self, sender: str, receiver: str, p_key: int) -> bool:
         lrh = LRH(slid=self.lid[sender], dlid=self.lid[receiver])
@@ -51,15 +51,15 @@ class Bench:
 
     def check(self, *p_keys: int) -> int:
         """Check that exactly the pairs of a partition reach each other. Return their number."""
-        said = self.client.get("/ufmRest/resources/pkeys?guids_data=true").json()
+        output = self.client.get("/ufmRest/resources/pkeys?guids_data=true").json()
         reached = 0
         for p_key, (a, b) in itertools.product(p_keys, itertools.permutations(HOSTS, 2)):
-            members = {one["guid"]: one["membership"] for one in said.get(f"{p_key:#x}", {}).get("guids", [])}
-            there = [members.get(self.guid[host]) for host in (a, b)]
-            may = None not in there and "full" in there
+            members = {item["guid"]: item["membership"] for item in output.get(f"{p_key:#x}", {}).get("guids", [])}
+            present = [members.get(self.guid[host]) for host in (a, b)]
+            may = None not in present and "full" in present
             # Who is no member lies about it, as if it were a full one.
-            key = p_key if there[0] == "limited" else p_key | FULL
-            assert self.arrives(a, b, key) == may, f"{a} to {b} by {key:#06x}, said {there}"
+            key = p_key if present[0] == "limited" else p_key | FULL
+            assert self.arrives(a, b, key) == may, f"{a} to {b} by {key:#06x}, said {present}"
             reached += may
         return reached
 
@@ -80,30 +80,30 @@ def bench(tmp_path) -> Iterator[Bench]:
 
 
 def test_packets_arrive_only_within_partitions(bench):
-    one, two = 0x101, 0x102
+    item, two = 0x101, 0x102
     guids = bench.guid
     assert bench.arrives("h2", "h3", DEFAULT | FULL)  # before there are partitions everybody talks
     bench.call("POST", "resources/pkeys", {"pkey": "0x101", "guids": [guids["h2"], guids["h3"]]})
-    assert bench.check(one) == 2
+    assert bench.check(item) == 2
     assert not bench.arrives("h2", "h3", DEFAULT | FULL)
     limited = {"pkey": "0x101", "guids": [guids["h1"], guids["h4"]], "membership": "limited"}
     bench.call("POST", "resources/pkeys", limited)
-    assert bench.check(one) == 10  # all but the two limited ones among themselves
+    assert bench.check(item) == 10  # all but the two limited ones among themselves
     bench.call("PUT", "resources/pkeys", {"pkey": "0x102", "guids": [guids["h1"], guids["h4"]], "index0": True})
-    assert bench.check(one, two) == 12
+    assert bench.check(item, two) == 12
     bench.call("POST", "actions/remove_guids_from_pkey", {"pkey": "0x101", "guids": [guids["h3"]]})
-    assert bench.check(one, two) == 6
+    assert bench.check(item, two) == 6
     bench.call("DELETE", "resources/pkeys/0x101")
-    assert bench.check(one, two) == 2
+    assert bench.check(item, two) == 2
     bench.call("POST", "resources/pkeys/hosts", {"pkey": "0x101", "hosts_names": "h[1-2]"})
-    assert bench.check(one, two) == 4
+    assert bench.check(item, two) == 4
     bench.call("DELETE", "resources/pkeys/0x101/hosts/h1")
-    assert bench.check(one, two) == 2
+    assert bench.check(item, two) == 2
     bench.call("POST", "cloudx/Network", {"id": "n", "provider:segmentation_id": 0x103})
     for host in ("h3", "h4"):
         client_id = "ff:00:00:00:00:00:02:00:00:02:c9:00:" + bytes.fromhex(guids[host]).hex(":")
         option = {"opt_name": "client-id", "opt_value": client_id}
         bench.call("POST", "cloudx/Port", {"id": host, "network_id": "n", "extra_dhcp_opts": [option]})
-    assert bench.check(one, two, 0x103) == 4
+    assert bench.check(item, two, 0x103) == 4
     bench.call("DELETE", "cloudx/Port/h3")
-    assert bench.check(one, two, 0x103) == 2
+    assert bench.check(item, two, 0x103) == 2

@@ -38,7 +38,7 @@ def busy(ufm: Client) -> Iterator[Client]:
 
 
 def port_name(client: Client, host: str) -> str:
-    (port,) = (one for one in client.get("resources/ports?sys_type=Computer") if one["system_name"] == host)
+    (port,) = (item for item in client.get("resources/ports?sys_type=Computer") if item["system_name"] == host)
     return str(port["name"])
 
 
@@ -46,7 +46,7 @@ def rate(client: Client, host: str) -> float:
     """Return the words per second that a host sends, from topX."""
     top = client.get("telemetry?type=topX&PickBy=PortXmitDataExtended&limit=1000")
     name = port_name(client, host)
-    return float(next(one for one in top if one["guid"] == name)["PortXmitDataExtended_Rate"])
+    return float(next(item for item in top if item["guid"] == name)["PortXmitDataExtended_Rate"])
 
 
 def rows(text: str) -> list[dict[str, str]]:
@@ -54,9 +54,9 @@ def rows(text: str) -> list[dict[str, str]]:
 
 
 def text(client: Client, path: str) -> str:
-    found = client.call("GET", path, base="")
-    assert found.status_code == 200, found.text
-    return found.text
+    result = client.call("GET", path, base="")
+    assert result.status_code == 200, result.text
+    return result.text
 
 
 def test_topx_ranks_ports_by_a_counter_and_adds_attributes(busy):
@@ -64,13 +64,13 @@ def test_topx_ranks_ports_by_a_counter_and_adds_attributes(busy):
         "telemetry?type=topX&membersType=Ports&PickBy=PortTXPackets&limit=3&attributes=[PortXmitDataExtended]"
     )
     assert len(top) == 3
-    rates = [one["PortXmitPktsExtended_Rate"] for one in top]
+    rates = [item["PortXmitPktsExtended_Rate"] for item in top]
     assert rates == sorted(rates, reverse=True)
     assert rates[0] > 0
-    assert {"h1", "h2"} >= {one["name"].split()[0] for one in top} - {"leaf1", "leaf2", "leaf3", "spine1", "spine2"}
-    assert all(one["PortXmitDataExtended_Rate"] * WORD_BYTES < 2 * LINE_BYTES_S for one in top)
+    assert {"h1", "h2"} >= {item["name"].split()[0] for item in top} - {"leaf1", "leaf2", "leaf3", "spine1", "spine2"}
+    assert all(item["PortXmitDataExtended_Rate"] * WORD_BYTES < 2 * LINE_BYTES_S for item in top)
     systems = busy.get("telemetry?type=topX&membersType=Devices&PickBy=PortRcvDataExtended&limit=2")
-    assert {one["guid"] for one in systems} <= {one["guid"] for one in busy.get("resources/systems")}
+    assert {item["guid"] for item in systems} <= {item["guid"] for item in busy.get("resources/systems")}
 
 
 def test_history_has_the_readings_of_a_port(busy):
@@ -80,17 +80,17 @@ def test_history_has_the_readings_of_a_port(busy):
         path = "telemetry?type=history&membersType=Ports&attributes=[PortXmitDataExtended,PortXmitDataExtended_Rate]"
         return busy.get(f"{path}&members=[{name}]&function=RAW&start_time=-1h&end_time=-0min")
 
-    found = wait_until(lambda: len(history := seen()) > 2 and history, "three readings")
-    counts = [at["Ports"][name]["statistics"]["PortXmitDataExtended"] for at in found.values()]
+    result = wait_until(lambda: len(history := seen()) > 2 and history, "three readings")
+    counts = [at["Ports"][name]["statistics"]["PortXmitDataExtended"] for at in result.values()]
     assert counts == sorted(counts)
     assert counts[-1] > counts[0]
-    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", next(iter(found)))
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d", next(iter(result)))
 
 
 def test_the_default_session_has_all_ports(busy):
     """The first versions of the PDR plugin read it."""
     (data,) = busy.get("monitoring/session/0/data").values()
-    names = {one["name"] for one in busy.get("resources/ports") if one["peer"] != "N/A"}
+    names = {item["name"] for item in busy.get("resources/ports") if item["peer"] != "N/A"}
     assert data["Ports"].keys() == names
     counters = data["Ports"][port_name(busy, "h1")]["statistics"]
     assert counters["Infiniband_MBOut"] > 0
@@ -105,9 +105,9 @@ def test_aggr_topx_ranks_servers_and_switches(busy):
     assert busiest["description"] in ("h1", "h2")
     assert 0 < busiest["value"] < 3 * LINE_BYTES_S  # a reading may see a tick of the lab too many
     switches = busy.get("monitoring/aggr_topx?object=switches&attr=cong")["data"]["port"]["TCBW"]
-    assert all(0 <= one["value"] <= 100 for one in switches)
+    assert all(0 <= item["value"] <= 100 for item in switches)
     alarms = busy.get("monitoring/aggr_topx?object=switches&attr=alarms")["data"]["device"]["Alarms"]
-    assert {one["value"] for one in alarms} == {0.0}
+    assert {item["value"] for item in alarms} == {0.0}
 
 
 def test_counters_are_served_as_csv_in_the_columns_of_each_instance(busy):
@@ -123,13 +123,15 @@ def test_counters_are_served_as_csv_in_the_columns_of_each_instance(busy):
     keys = {"Node_GUID", "port_guid", "Port_Number", "PortRcvPktsExtended", "PortRcvErrors", "Link_Down_IB"}
     assert keys <= debug[0].keys()
     names = {f"{row['Node_GUID'][2:]}_{row['Port_Number']}" for row in debug}
-    assert names == {one["name"] for one in busy.get("resources/ports") if one["peer"] != "N/A"}
+    assert names == {item["name"] for item in busy.get("resources/ports") if item["peer"] != "N/A"}
     assert rows(text(busy, "labels/csv/metrics"))[0]["node_description"]
 
 
 def test_prometheus_labels_identify_ports(busy):
-    told = text(busy, "labels/metrics")
-    line = next(one for one in told.splitlines() if 'hostname="h1"' in one and one.startswith("PortXmitDataExtended{"))
+    messages = text(busy, "labels/metrics")
+    line = next(
+        item for item in messages.splitlines() if 'hostname="h1"' in item and item.startswith("PortXmitDataExtended{")
+    )
     assert re.search(r'(?<=port_guid=)"0x([0-9a-f]{16})"', line)
     assert re.search(r'(?<=port_num=)"1"', line)
     assert float(line.rpartition(" ")[2]) > 0
@@ -189,17 +191,17 @@ def test_a_separate_port_serves_counters_without_a_token(busy):
     ],
 )
 def test_invalid_queries_are_answered_with_the_reason(ufm, path, status, words):
-    found = ufm.call("GET", path)
-    assert (found.status_code, words in found.text) == (status, True), found.text
+    result = ufm.call("GET", path)
+    assert (result.status_code, words in result.text) == (status, True), result.text
 
 
 def test_the_fabric_report_lists_errors(ufm):
     """The calls are those of run_fabric_health_report.py."""
     checks = {"duplicate_nodes": True, "sm_state": True, "non_opt_speed_width": True, "duplicate_zero_and_lids": True}
-    asked = {**checks, "ufm_alarms": True, "cables": True, "cables_errors_only": True, "link_speed": "ALL"}
-    number = ufm.done("POST", "reports/Fabric_Health", asked, status=202)["report_id"]
+    requests = {**checks, "ufm_alarms": True, "cables": True, "cables_errors_only": True, "link_speed": "ALL"}
+    number = ufm.done("POST", "reports/Fabric_Health", requests, status=202)["report_id"]
     report = ufm.get(f"reports/{number}")
-    assert {one["name"]: one["status"] for one in report["checks"]} == {
+    assert {item["name"]: item["status"] for item in report["checks"]} == {
         **dict.fromkeys((*checks, "ufm_alarms"), "passed"),
         "cables": "not supported",
     }
@@ -224,7 +226,7 @@ def test_the_fabric_report_lists_errors(ufm):
 def test_a_report_of_the_service_has_its_disk_and_memory(ufm):
     number = ufm.done("POST", "reports/UFM_Health", status=202)["report_id"]
     report = ufm.get(f"reports/{number}")
-    assert {one["name"] for one in report["checks"]} == {"ledger", "subnet manager", "disk"}
+    assert {item["name"] for item in report["checks"]} == {"ledger", "subnet manager", "disk"}
     assert report["summary"]["memory_mb"] > 10
 
 
@@ -246,14 +248,14 @@ def test_versions_change_with_their_collections(ufm):
 
 def test_isolated_ports_are_the_disabled_ones(ufm):
     """The PDR plugin reads them."""
-    leaf = next(one for one in ufm.get("resources/ports") if one["peer_node_name"] == "h6")
+    leaf = next(item for item in ufm.get("resources/ports") if item["peer_node_name"] == "h6")
     policy = {"ports": [leaf["name"]], "ports_policy": "UNHEALTHY"}
     ufm.done("PUT", "app/unhealthy_ports", policy)
     assert ufm.get("resources/isolated_ports") == {"isolated_ports": []}  # marked, not switched off
     ufm.done("PUT", "app/unhealthy_ports", {**policy, "action": "isolate"})
     try:
-        found = ufm.get("resources/isolated_ports")["isolated_ports"]
-        assert [one.split("x")[-1] for one in found] == [leaf["name"]]
+        result = ufm.get("resources/isolated_ports")["isolated_ports"]
+        assert [item.split("x")[-1] for item in result] == [leaf["name"]]
     finally:
         ufm.done("PUT", "app/unhealthy_ports", {"ports": [leaf["name"]], "ports_policy": "HEALTHY"})
         ufm.wait_for_hosts("h1", "h2", "h3", "h4", "h5", "h6")

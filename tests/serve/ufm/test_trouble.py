@@ -55,17 +55,17 @@ def test_hosts_are_disconnected_and_reconnected_over_rest(ufm):
 
 def test_an_isolated_port_is_disabled_until_it_is_marked_healthy(ufm):
     """The calls are those of the PDR plugin; marks stay after the port has disappeared."""
-    (name,) = [one["name"] for one in ufm.get("resources/ports?system=h4")]
+    (name,) = [item["name"] for item in ufm.get("resources/ports?system=h4")]
     ufm.done("PUT", "app/unhealthy_ports", {"ports": [name], "ports_policy": "UNHEALTHY", "action": "isolate"})
     ufm.wait_for_hosts(*(host for host in HOSTS if host != "h4"))
-    (said,) = ufm.get("app/unhealthy_ports")
-    assert (said["UnhealthyNode"], said["PeerNode"], said["Condition"]) == ("h4", "leaf2", "MANUAL")
-    assert ufm.get(f"app/unhealthy_ports/{name}") == said
-    assert [one["object_name"] for one in ufm.get("app/alarms")] == [name]
-    at_switch = f"{said['PeerGUID']}_{said['PeerPortNumber']}"
+    (text,) = ufm.get("app/unhealthy_ports")
+    assert (text["UnhealthyNode"], text["PeerNode"], text["Condition"]) == ("h4", "leaf2", "MANUAL")
+    assert ufm.get(f"app/unhealthy_ports/{name}") == text
+    assert [item["object_name"] for item in ufm.get("app/alarms")] == [name]
+    at_switch = f"{text['PeerGUID']}_{text['PeerPortNumber']}"
     assert ufm.get(f"resources/ports/{at_switch}")[0]["physical_state"] == "Disabled"
-    shown = [[one["name"] for one in ufm.get(f"resources/ports?show_disabled={word}")] for word in ("true", "false")]
-    assert set(shown[0]) - set(shown[1]) == {at_switch}
+    output = [[item["name"] for item in ufm.get(f"resources/ports?show_disabled={word}")] for word in ("true", "false")]
+    assert set(output[0]) - set(output[1]) == {at_switch}
     ufm.done("PUT", "app/unhealthy_ports", {"ports": [at_switch], "ports_policy": "HEALTHY"})
     ufm.wait_for_hosts(*HOSTS)
     assert ufm.get("app/unhealthy_ports") == []
@@ -73,11 +73,11 @@ def test_an_isolated_port_is_disabled_until_it_is_marked_healthy(ufm):
 
 def test_isolating_a_device_creates_a_job(ufm):
     """The calls are those of NVIDIA's batch_isolate_devices."""
-    (guid,) = [one["guid"] for one in ufm.get("resources/systems?type=host") if one["system_name"] == "h3"]
+    (guid,) = [item["guid"] for item in ufm.get("resources/systems?type=host") if item["system_name"] == "h3"]
     body = {"action": "mark_device_unhealthy", "object_ids": [guid], "params": {"action": "isolate"}}
-    found = ufm.call("POST", "actions", body)
-    assert (found.status_code, found.headers["Location"]) == (202, found.json())
-    assert ufm.get(found.headers["Location"].removeprefix("/ufmRestV3/"))["Status"] == "Completed"
+    result = ufm.call("POST", "actions", body)
+    assert (result.status_code, result.headers["Location"]) == (202, result.json())
+    assert ufm.get(result.headers["Location"].removeprefix("/ufmRestV3/"))["Status"] == "Completed"
     ufm.wait_for_hosts(*(host for host in HOSTS if host != "h3"))
     ufm.done("PUT", "app/unhealthy_ports", {"devices": [guid], "ports_policy": "HEALTHY"})
     ufm.wait_for_hosts(*HOSTS)
@@ -85,14 +85,14 @@ def test_isolating_a_device_creates_a_job(ufm):
 
 def test_a_switch_is_isolated_at_its_neighbours_and_restored(ufm):
     """The switch itself would not be reachable after its last port is disabled."""
-    (guid,) = [one["guid"] for one in ufm.get("resources/systems?type=switch") if one["system_name"] == "leaf3"]
+    (guid,) = [item["guid"] for item in ufm.get("resources/systems?type=switch") if item["system_name"] == "leaf3"]
     body = {"devices": [guid], "ports_policy": "UNHEALTHY", "action": "isolate"}
     ufm.done("PUT", "app/unhealthy_ports", body)
     ufm.wait_for_hosts(*HOSTS[:4])
     assert len(ufm.get("app/unhealthy_ports")) == 4
-    assert "leaf3" not in {one["system_name"] for one in ufm.get("resources/systems")}
+    assert "leaf3" not in {item["system_name"] for item in ufm.get("resources/systems")}
     assert ufm.call("PUT", "app/unhealthy_ports", body).status_code == 404  # it is not seen any more
-    up = next(one for one in ufm.get("app/unhealthy_ports") if one["PeerNode"] == "spine1")
+    up = next(item for item in ufm.get("app/unhealthy_ports") if item["PeerNode"] == "spine1")
     ufm.done(
         "PUT", "app/unhealthy_ports", {"ports": [f"{guid}_{up['UnhealthyPortNumber']}"], "ports_policy": "HEALTHY"}
     )
@@ -146,12 +146,12 @@ def test_a_fault_applies_as_often_as_requested(ufm):
 
 
 def test_faults_are_injected_and_removed_over_rest(ufm):
-    made = ufm.call("POST", "faults", {"path": "/ufmRest*/app/smconf", "status": 500}, base="/api/v1")
-    assert made.status_code == 201
+    result = ufm.call("POST", "faults", {"path": "/ufmRest*/app/smconf", "status": 500}, base="/api/v1")
+    assert result.status_code == 201
     assert [ufm.call("GET", "app/smconf").status_code for _ in range(2)] == [500, 500]
-    (shown,) = ufm.call("GET", "faults", base="/api/v1").json()
-    assert (shown["path"], shown["times"]) == ("/ufmRest*/app/smconf", None)
-    assert ufm.call("DELETE", f"faults/{made.json()['id']}", base="/api/v1").status_code == 204
+    (output,) = ufm.call("GET", "faults", base="/api/v1").json()
+    assert (output["path"], output["times"]) == ("/ufmRest*/app/smconf", None)
+    assert ufm.call("DELETE", f"faults/{result.json()['id']}", base="/api/v1").status_code == 204
     assert ufm.call("GET", "app/smconf").status_code == 200
     assert ufm.call("POST", "faults", {"status": 200}, base="/api/v1").status_code == 422
 
@@ -176,13 +176,13 @@ def test_a_lab_ends_with_the_test_that_was_killed():
     """It leaves nothing behind, even without a clean-up."""
     script = "import os, signal\nfrom weft.serve.embedded import Ufm\nufm = Ufm('star:hosts=2')\nufm.__enter__()\n"
     script += "print(ufm.lab, flush=True)\nos.kill(os.getpid(), signal.SIGKILL)\n"
-    found = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=False, env=dict(os.environ)
     )
-    wait_until(registry.entry(found.stdout.strip()).is_free, "the lab's end")
+    wait_until(registry.entry(result.stdout.strip()).is_free, "the lab's end")
 
 
 def test_an_abandoned_lab_leaves_nothing_behind():
-    with Ufm("star:hosts=2") as made:
-        assert list(runtime.folder().glob(f"{made.lab}.*"))
-    assert not list(runtime.folder().glob(f"{made.lab}.*"))
+    with Ufm("star:hosts=2") as result:
+        assert list(runtime.folder().glob(f"{result.lab}.*"))
+    assert not list(runtime.folder().glob(f"{result.lab}.*"))

@@ -40,38 +40,38 @@ def by_hand(asked, source, destination, dlid):
     tables, ports = fabric.tables, fabric.ports
     mtu = column(view.port_info, PortInfo.neighbor_mtu)
     rank = link_ranks(fabric)
-    crossed, here = [], source
-    while here != destination:
-        node = ports.node[here]
+    crossed, local = [], source
+    while local != destination:
+        node = ports.node[local]
         if view.is_switch[node]:
-            here = fabric.first_port[node] + tables.lft[tables.switch_row[node], dlid]
-            if here == destination:
+            local = fabric.first_port[node] + tables.lft[tables.switch_row[node], dlid]
+            if local == destination:
                 break
-        crossed.append(here)
-        here = ports.peer[here]
+        crossed.append(local)
+        local = ports.peer[local]
     least = min((rank[ports.link[slot]] for slot in crossed), default=None)
     return min((int(mtu[slot]) for slot in crossed), default=None), least
 
 
 def test_a_path_is_as_wide_as_its_narrowest_link(make_subnet):
-    asked = make_subnet("fat-tree:hosts=16,radix=8")
-    fabric, random = asked.view.fabric, np.random.default_rng(3)
+    requests = make_subnet("fat-tree:hosts=16,radix=8")
+    fabric, random = requests.view.fabric, np.random.default_rng(3)
     names = ("SDR", "DDR", "FDR", "EDR", "HDR")
     speeds = np.array([speed(names[n]).index for n in random.integers(0, len(names), len(fabric.links))], np.int8)
-    infos = asked.view.port_info.copy()
+    infos = requests.view.port_info.copy()
     for a, b, mtu in zip(fabric.links.a, fabric.links.b, random.choice(MTUS, len(fabric.links)), strict=True):
         both = infos[[a, b]]
         fill(both, PortInfo.neighbor_mtu, int(mtu))
         infos[[a, b]] = both
-    asked.resweep(fabric=fabric.with_links(replace(fabric.links, speed=speeds)), port_info=infos)
-    ends = asked.view.end_ports
-    of_lid = {int(asked.view.fabric.tables.lid[slot]): int(slot) for slot in ends}
+    requests.resweep(fabric=fabric.with_links(replace(fabric.links, speed=speeds)), port_info=infos)
+    ends = requests.view.end_ports
+    of_lid = {int(requests.view.fabric.tables.lid[slot]): int(slot) for slot in ends}
     checked = 0
     for name in ("h1", "h16", "leaf1"):
-        status, records = get(asked, Method.GET_TABLE, source=name)
+        status, records = get(requests, Method.GET_TABLE, source=name)
         assert (status, len(records)) == (0, len(ends))
         for record in records:
-            mtu, rank = by_hand(asked, asked.slot(name), of_lid[record.dlid], record.dlid)
+            mtu, rank = by_hand(requests, requests.slot(name), of_lid[record.dlid], record.dlid)
             if rank is not None:
                 assert (record.mtu, record.rate) == (mtu, CODE_OF_RANK[rank])
                 checked += 1
@@ -89,10 +89,10 @@ def test_a_path_record_says_how_to_get_there(tree):
 
 
 def test_ends_may_be_given_by_lid_gid_or_both(tree):
-    wanted = get(tree, source="h2", destination="h9")
-    assert get(tree, slid=tree.lid("h2"), dlid=tree.lid("h9")) == wanted
-    assert get(tree, source="h2", dlid=tree.lid("h9")) == wanted
-    assert get(tree, source="h2", slid=tree.lid("h2"), destination="h9") == wanted
+    expected = get(tree, source="h2", destination="h9")
+    assert get(tree, slid=tree.lid("h2"), dlid=tree.lid("h9")) == expected
+    assert get(tree, source="h2", dlid=tree.lid("h9")) == expected
+    assert get(tree, source="h2", slid=tree.lid("h2"), destination="h9") == expected
 
 
 def test_a_path_to_oneself_takes_no_time(tree):
@@ -181,70 +181,70 @@ def test_rates_are_ordered_by_what_they_are():
 
 
 def test_paths_that_share_no_lid_come_first(make_subnet):
-    asked = make_subnet("fat-tree:hosts=16,radix=8", lmc=1)
-    s, d = asked.lid("h1"), asked.lid("h9")
-    _, records = get(asked, Method.GET_TABLE, source="h1", destination="h9")
-    found = [(record.slid - s, record.dlid - d, record.preference) for record in records]
-    assert found == [(0, 0, 0), (1, 1, 0), (0, 1, 2), (1, 0, 2)]
-    _, some = get(asked, Method.GET_TABLE, source="h1", destination="h9", numb_path=3)
+    requests = make_subnet("fat-tree:hosts=16,radix=8", lmc=1)
+    s, d = requests.lid("h1"), requests.lid("h9")
+    _, records = get(requests, Method.GET_TABLE, source="h1", destination="h9")
+    result = [(record.slid - s, record.dlid - d, record.preference) for record in records]
+    assert result == [(0, 0, 0), (1, 1, 0), (0, 1, 2), (1, 0, 2)]
+    _, some = get(requests, Method.GET_TABLE, source="h1", destination="h9", numb_path=3)
     assert some == records[:3]
-    assert get(asked, source="h1", destination="h9") == (0, records[:1])
-    assert get(asked, Method.GET_TABLE, source="h1", destination="h9", numb_path=0) == (0, [])
-    _, (one,) = get(asked, source="h1", dlid=d + 1)
-    assert one.dlid == d + 1
+    assert get(requests, source="h1", destination="h9") == (0, records[:1])
+    assert get(requests, Method.GET_TABLE, source="h1", destination="h9", numb_path=0) == (0, [])
+    _, (item,) = get(requests, source="h1", dlid=d + 1)
+    assert item.dlid == d + 1
 
 
 def test_where_the_best_lids_lead_nowhere_others_are_tried(make_subnet):
-    asked = make_subnet("fat-tree:hosts=16,radix=8", lmc=1)
-    asked.view.fabric.tables.lft[:, asked.lid("h9")] = NO_ROUTE
-    _, records = get(asked, Method.GET_TABLE, source="h1", destination="h9", numb_path=2)
-    assert [record.dlid - asked.lid("h9") for record in records] == [1, 1]
-    _, from_all = get(asked, Method.GET_TABLE, source="h1", numb_path=1)
-    assert len(from_all) == len(asked.view.end_ports)
+    requests = make_subnet("fat-tree:hosts=16,radix=8", lmc=1)
+    requests.view.fabric.tables.lft[:, requests.lid("h9")] = NO_ROUTE
+    _, records = get(requests, Method.GET_TABLE, source="h1", destination="h9", numb_path=2)
+    assert [record.dlid - requests.lid("h9") for record in records] == [1, 1]
+    _, from_all = get(requests, Method.GET_TABLE, source="h1", numb_path=1)
+    assert len(from_all) == len(requests.view.end_ports)
 
 
 # -- what is broken ----------------------------------------------------------------------------------------------------
 
 
 def test_a_port_that_is_not_active_has_no_path(make_subnet):
-    asked = make_subnet("star:hosts=4")
-    row = asked.view.port_info[asked.slot("h3")][None]
+    requests = make_subnet("star:hosts=4")
+    row = requests.view.port_info[requests.slot("h3")][None]
     fill(row, PortInfo.port_state, int(PortState.INITIALIZE))
-    assert get(asked, source="h1", destination="h3")[0] == SaStatus.NO_RECORDS
-    assert len(get(asked, Method.GET_TABLE, source="h1")[1]) == len(asked.view.end_ports) - 1
+    assert get(requests, source="h1", destination="h3")[0] == SaStatus.NO_RECORDS
+    assert len(get(requests, Method.GET_TABLE, source="h1")[1]) == len(requests.view.end_ports) - 1
 
 
 def test_a_path_that_leads_nowhere_or_in_a_circle_is_none(make_subnet):
-    asked = make_subnet("fat-tree:hosts=16,radix=8")
-    tables = asked.view.fabric.tables
-    tables.lft[:, asked.lid("h9")] = NO_ROUTE
-    up = tables.lft[0, asked.lid("h16")]
-    tables.lft[:, asked.lid("h10")] = up  # from leaves up, and from spines down to the same leaf
-    assert get(asked, source="h1", destination="h9")[0] == SaStatus.NO_RECORDS
-    assert get(asked, source="h1", destination="h10")[0] == SaStatus.NO_RECORDS
+    requests = make_subnet("fat-tree:hosts=16,radix=8")
+    tables = requests.view.fabric.tables
+    tables.lft[:, requests.lid("h9")] = NO_ROUTE
+    up = tables.lft[0, requests.lid("h16")]
+    tables.lft[:, requests.lid("h10")] = up  # from leaves up, and from spines down to the same leaf
+    assert get(requests, source="h1", destination="h9")[0] == SaStatus.NO_RECORDS
+    assert get(requests, source="h1", destination="h10")[0] == SaStatus.NO_RECORDS
 
 
 def test_a_path_without_a_way_back_is_not_reversible(make_subnet):
-    asked = make_subnet("fat-tree:hosts=16,radix=8")
-    asked.view.fabric.tables.lft[:, asked.lid("h9")] = NO_ROUTE
-    _, (record,) = get(asked, source="h9", destination="h1", reversible=0)
+    requests = make_subnet("fat-tree:hosts=16,radix=8")
+    requests.view.fabric.tables.lft[:, requests.lid("h9")] = NO_ROUTE
+    _, (record,) = get(requests, source="h9", destination="h1", reversible=0)
     assert record.reversible == 0
-    assert get(asked, source="h9", destination="h1", reversible=1)[0] == SaStatus.NO_RECORDS
+    assert get(requests, source="h9", destination="h1", reversible=1)[0] == SaStatus.NO_RECORDS
 
 
 # -- partitions and service levels -------------------------------------------------------------------------------------
 
 
 def test_a_path_is_in_a_partition_of_both_ends(make_subnet):
-    asked = make_subnet("star:hosts=4")
-    keys = asked.view.fabric.tables.pkey
+    requests = make_subnet("star:hosts=4")
+    keys = requests.view.fabric.tables.pkey
     keys[:, 0] = 0x7FFF
-    keys[asked.slot("h1"), 0] = 0xFFFF
-    keys[asked.slot("h2"), 1] = 0x8001
-    keys[asked.slot("h3"), 1] = 0x0001
-    keys[asked.slot("h4"), 1] = 0x0001
+    keys[requests.slot("h1"), 0] = 0xFFFF
+    keys[requests.slot("h2"), 1] = 0x8001
+    keys[requests.slot("h3"), 1] = 0x0001
+    keys[requests.slot("h4"), 1] = 0x0001
     p_keys = {
-        pair: [r.p_key for r in get(asked, source=pair[0], destination=pair[1])[1]]
+        pair: [r.p_key for r in get(requests, source=pair[0], destination=pair[1])[1]]
         for pair in (("h2", "h3"), ("h3", "h2"), ("h3", "h4"), ("h1", "h4"), ("h4", "h1"))
     }
     assert p_keys == {
@@ -254,10 +254,10 @@ def test_a_path_is_in_a_partition_of_both_ends(make_subnet):
         ("h1", "h4"): [0xFFFF],
         ("h4", "h1"): [0x7FFF],
     }
-    assert get(asked, source="h2", destination="h3", p_key=0x8001)[1][0].p_key == 0x8001
-    assert get(asked, source="h1", destination="h3", p_key=0x8001)[0] == SaStatus.NO_RECORDS
-    _, from_h3 = get(asked, Method.GET_TABLE, source="h3", by="h3")
-    assert {record.dlid for record in from_h3} == {asked.lid("h1"), asked.lid("h2")}
+    assert get(requests, source="h2", destination="h3", p_key=0x8001)[1][0].p_key == 0x8001
+    assert get(requests, source="h1", destination="h3", p_key=0x8001)[0] == SaStatus.NO_RECORDS
+    _, from_h3 = get(requests, Method.GET_TABLE, source="h3", by="h3")
+    assert {record.dlid for record in from_h3} == {requests.lid("h1"), requests.lid("h2")}
 
 
 def test_raw_packets_have_no_p_key(tree):
@@ -266,18 +266,18 @@ def test_raw_packets_have_no_p_key(tree):
 
 
 def test_the_routing_says_the_service_level_where_it_needs_lanes(make_subnet):
-    asked = make_subnet("torus:4x4", engine="dfsssp")
-    fabric = asked.view.fabric
+    requests = make_subnet("torus:4x4", engine="dfsssp")
+    fabric = requests.view.fabric
     tables, ports = fabric.tables, fabric.ports
-    for name in asked.view.fabric.nodes.name:
+    for name in requests.view.fabric.nodes.name:
         if name.startswith("h"):
-            _, records = get(asked, Method.GET_TABLE, source=name)
-            at = tables.switch_row[ports.node[ports.peer[asked.slot(name)]]]
+            _, records = get(requests, Method.GET_TABLE, source=name)
+            at = tables.switch_row[ports.node[ports.peer[requests.slot(name)]]]
             assert [record.sl for record in records] == [tables.path_sl[at, record.dlid] for record in records]
-    _, records = get(asked, Method.GET_TABLE)
+    _, records = get(requests, Method.GET_TABLE)
     other = next(record for record in records if record.sl)
-    assert get(asked, slid=other.slid, dlid=other.dlid, sl=0)[0] == SaStatus.NO_RECORDS
-    assert get(asked, slid=other.slid, dlid=other.dlid, sl=other.sl) == (0, [other])
+    assert get(requests, slid=other.slid, dlid=other.dlid, sl=0)[0] == SaStatus.NO_RECORDS
+    assert get(requests, slid=other.slid, dlid=other.dlid, sl=other.sl) == (0, [other])
 
 
 @pytest.mark.parametrize("spec", ["torus:4x4,hosts=1", "torus:6x6"])
@@ -286,30 +286,30 @@ def test_every_path_of_a_torus_is_reversible_on_one_service_level(make_subnet, s
     _, records = get(make_subnet(spec, engine=engine), Method.GET_TABLE)
     level = {(record.slid, record.dlid): record.sl for record in records}
     assert all(record.reversible for record in records)
-    assert all(level[there, here] == sl for (here, there), sl in level.items())
+    assert all(level[present, local] == sl for (local, present), sl in level.items())
 
 
 def test_a_path_with_another_service_level_back_is_not_reversible(make_subnet):
-    asked = make_subnet("torus:4x4,hosts=1", engine="dfsssp")
-    tables, ports = asked.view.fabric.tables, asked.view.fabric.ports
-    h1, h2 = asked.slot("h1"), asked.slot("h2")
+    requests = make_subnet("torus:4x4,hosts=1", engine="dfsssp")
+    tables, ports = requests.view.fabric.tables, requests.view.fabric.ports
+    h1, h2 = requests.slot("h1"), requests.slot("h2")
     row = tables.switch_row[ports.node[ports.peer[h2]]]
     tables.path_sl[row, tables.lid[h1]] ^= 1
     for source, destination in (("h1", "h2"), ("h2", "h1")):
-        assert get(asked, source=source, destination=destination, reversible=0)[1][0].reversible == 0
-        assert get(asked, source=source, destination=destination, reversible=1)[0] == SaStatus.NO_RECORDS
-    assert get(asked, source="h1", destination="h3", reversible=1)[1][0].reversible == 1
+        assert get(requests, source=source, destination=destination, reversible=0)[1][0].reversible == 0
+        assert get(requests, source=source, destination=destination, reversible=1)[0] == SaStatus.NO_RECORDS
+    assert get(requests, source="h1", destination="h3", reversible=1)[1][0].reversible == 1
 
 
 def test_a_partition_has_its_service_level_where_qos_is_on(make_subnet):
-    asked = make_subnet("star:hosts=3")
+    requests = make_subnet("star:hosts=3")
     everybody = Rule(who=Everyone.ALL, membership=Membership.FULL)
-    asked.state.partitions = Partitions(partitions=(Partition(name="a", p_key=0x7FFF, members=(everybody,), sl=4),))
-    assert get(asked, source="h1", destination="h2")[1][0].sl == 0
-    asked.state.qos = Qos.of()
-    assert get(asked, source="h1", destination="h2")[1][0].sl == 4
-    assert {record.sl for record in get(asked, Method.GET_TABLE, source="h1")[1]} == {4}
-    assert get(asked, source="h1", destination="h2", sl=2)[1][0].sl == 2
+    requests.state.partitions = Partitions(partitions=(Partition(name="a", p_key=0x7FFF, members=(everybody,), sl=4),))
+    assert get(requests, source="h1", destination="h2")[1][0].sl == 0
+    requests.state.qos = Qos.of()
+    assert get(requests, source="h1", destination="h2")[1][0].sl == 4
+    assert {record.sl for record in get(requests, Method.GET_TABLE, source="h1")[1]} == {4}
+    assert get(requests, source="h1", destination="h2", sl=2)[1][0].sl == 2
 
 
 POLICY = """
@@ -351,60 +351,60 @@ end-qos-match-rules
 
 
 def test_the_policy_says_level_and_limits(make_subnet):
-    asked = make_subnet("star:hosts=4")
-    asked.state.policy = parse_policy(POLICY.format(guid=asked.gid("h3") & (1 << 64) - 1), "policy")
+    requests = make_subnet("star:hosts=4")
+    requests.state.policy = parse_policy(POLICY.format(guid=requests.gid("h3") & (1 << 64) - 1), "policy")
     for record in (
-        get(asked, source="h1", destination="h3")[1][0],
-        get(asked, Method.GET_TABLE, destination="h3")[1][0],
+        get(requests, source="h1", destination="h3")[1][0],
+        get(requests, Method.GET_TABLE, destination="h3")[1][0],
     ):
         assert (record.sl, record.mtu, record.rate, record.packet_life_time) == (2, 4, Rate.GBIT_40, 12)
-    assert get(asked, source="h1", destination="h2")[1][0].sl == 1
-    assert get(asked, source="h1", destination="h2", sl=5)[0] == SaStatus.NO_RECORDS
+    assert get(requests, source="h1", destination="h2")[1][0].sl == 1
+    assert get(requests, source="h1", destination="h2", sl=5)[0] == SaStatus.NO_RECORDS
     service = {"service_id_8msb": 0x10, "service_id_56lsb": 1}
-    assert get(asked, source="h1", destination="h2", **service)[0] == SaStatus.NO_RECORDS  # not in partition 9
-    keys = asked.view.fabric.tables.pkey
-    keys[asked.slot("h1"), 1] = keys[asked.slot("h2"), 1] = 0x8009
-    asked.resweep()
-    _, (record,) = get(asked, source="h1", destination="h2", **service)
+    assert get(requests, source="h1", destination="h2", **service)[0] == SaStatus.NO_RECORDS  # not in partition 9
+    keys = requests.view.fabric.tables.pkey
+    keys[requests.slot("h1"), 1] = keys[requests.slot("h2"), 1] = 0x8009
+    requests.resweep()
+    _, (record,) = get(requests, source="h1", destination="h2", **service)
     assert (record.sl, record.p_key) == (3, 0x8009)
 
 
 def test_a_service_level_that_is_dropped_on_the_way_has_no_path(make_subnet):
-    asked = make_subnet("star:hosts=3")
-    tables = asked.view.fabric.tables
+    requests = make_subnet("star:hosts=3")
+    tables = requests.view.fabric.tables
     tables.sl2vl[:, 3] = 15
-    asked.resweep()
-    assert get(asked, source="h1", destination="h2", sl=3)[0] == SaStatus.NO_RECORDS
-    assert get(asked, source="h1", destination="h2", sl=2)[0] == 0
+    requests.resweep()
+    assert get(requests, source="h1", destination="h2", sl=3)[0] == SaStatus.NO_RECORDS
+    assert get(requests, source="h1", destination="h2", sl=2)[0] == 0
 
 
 # -- many, several, groups ---------------------------------------------------------------------------------------------
 
 
 def test_all_paths_are_there_for_the_asking_up_to_a_limit(make_subnet, monkeypatch):
-    asked = make_subnet("star:hosts=5")
-    ends = len(asked.view.end_ports)
-    _, records = get(asked, Method.GET_TABLE)
+    requests = make_subnet("star:hosts=5")
+    ends = len(requests.view.end_ports)
+    _, records = get(requests, Method.GET_TABLE)
     assert len({(record.slid, record.dlid) for record in records}) == len(records) == ends**2
-    _, to_one = get(asked, Method.GET_TABLE, destination="h2")
-    assert to_one == [record for record in records if record.dlid == asked.lid("h2")]
+    _, to_one = get(requests, Method.GET_TABLE, destination="h2")
+    assert to_one == [record for record in records if record.dlid == requests.lid("h2")]
     monkeypatch.setattr(paths, "RECORDS_MAX", ends**2 - 1)
-    assert get(asked, Method.GET_TABLE)[0] == SaStatus.NO_RESOURCES
-    (said,) = [line for line in asked.state.log.recent if " SA_REFUSED " in line]
-    assert f"a table of {ends**2} paths is more than {ends**2 - 1}: ask for those of one port" in said
+    assert get(requests, Method.GET_TABLE)[0] == SaStatus.NO_RESOURCES
+    (output,) = [line for line in requests.state.log.recent if " SA_REFUSED " in line]
+    assert f"a table of {ends**2} paths is more than {ends**2 - 1}: ask for those of one port" in output
 
 
 def test_a_path_to_a_group_is_the_groups(make_subnet):
-    asked = make_subnet("star:hosts=3")
+    requests = make_subnet("star:hosts=3")
     mgid = 0xFF12_401B_FFFF_0000 << 64 | 0xFFFF_FFFF
     group = Group(MCMemberRecord(mgid=mgid, mlid=0xC001, p_key=0xFFFF, q_key=0xB1B, mtu=4, rate=3, sl=2))
-    group.members[asked.gid("h1") & (1 << 64) - 1] = Member(1)
-    asked.state.groups.by_mgid[mgid] = group
-    _, (record,) = get(asked, source="h1", dgid=mgid)
+    group.members[requests.gid("h1") & (1 << 64) - 1] = Member(1)
+    requests.state.groups.by_mgid[mgid] = group
+    _, (record,) = get(requests, source="h1", dgid=mgid)
     assert (record.dlid, record.mtu, record.rate, record.sl, record.p_key) == (0xC001, 4, 3, 2, 0xFFFF)
-    assert get(asked, source="h1", dgid=mgid, sl=3)[0] == SaStatus.NO_RECORDS
-    assert get(asked, source="h2", dgid=mgid)[0] == SaStatus.NO_RECORDS
-    assert get(asked, source="h1", dgid=mgid | 1 << 40)[0] == SaStatus.NO_RECORDS
+    assert get(requests, source="h1", dgid=mgid, sl=3)[0] == SaStatus.NO_RECORDS
+    assert get(requests, source="h2", dgid=mgid)[0] == SaStatus.NO_RECORDS
+    assert get(requests, source="h1", dgid=mgid | 1 << 40)[0] == SaStatus.NO_RECORDS
 
 
 def multi(asked, sources, destinations, **more):
@@ -439,7 +439,7 @@ def test_multi_path_wants_its_counts_and_ports_that_are_there(tree):
 
 
 def test_preparing_leaves_nothing_for_the_first_query_to_make(make_subnet, monkeypatch):
-    asked = make_subnet("star:hosts=3")
-    asked.administrator.prepare()
+    requests = make_subnet("star:hosts=3")
+    requests.administrator.prepare()
     monkeypatch.setattr(PathTables, "of", None)
-    assert get(asked, source="h1", destination="h2")[0] == 0
+    assert get(requests, source="h1", destination="h2")[0] == 0

@@ -54,8 +54,8 @@ def test_records_are_matched_as_one_by_one(data):
     mask = sum(1 << bit for bit in chosen)
     records.append(query)
     rows = np.frombuffer(b"".join(records), np.uint8).reshape(-1, form.size)
-    wanted = [n for n, raw in enumerate(records) if matches(form.unpack(raw), form.unpack(query), mask)]
-    assert matching(form, rows, query, mask).tolist() == wanted
+    expected = [n for n, raw in enumerate(records) if matches(form.unpack(raw), form.unpack(query), mask)]
+    assert matching(form, rows, query, mask).tolist() == expected
 
 
 # -- statuses ----------------------------------------------------------------------------------------------------------
@@ -83,9 +83,9 @@ def test_a_request_that_cannot_be_served_says_why(tree, header, status):
 
 def test_a_get_without_a_record_has_a_status_and_a_table_without_one_is_empty(tree):
     """As OpenSM: the table is an RMPP message with no data; osmtest asks for LID 0xFFFF and wants success."""
-    wanted = {"mask": component_mask(NodeRecord, "lid"), "record": NodeRecord(lid=0xFFFF)}
-    assert SaMad.status.get(tree.send(SaAttribute.NODE_RECORD, method=Method.GET, **wanted)) == SaStatus.NO_RECORDS
-    answer = tree.send(SaAttribute.NODE_RECORD, **wanted)
+    expected = {"mask": component_mask(NodeRecord, "lid"), "record": NodeRecord(lid=0xFFFF)}
+    assert SaMad.status.get(tree.send(SaAttribute.NODE_RECORD, method=Method.GET, **expected)) == SaStatus.NO_RECORDS
+    answer = tree.send(SaAttribute.NODE_RECORD, **expected)
     assert len(answer) == SA_HEADER_BYTES
     assert (SaMad.status.get(answer + bytes(200)), RmppMad.rmpp_flags.get(answer)) == (0, RmppFlag.ACTIVE)
     assert SaMad.attribute_offset.get(answer) == 0
@@ -105,12 +105,12 @@ def test_wrong_keys_answers_and_strangers_get_no_answer(tree, header):
 
 
 def test_it_is_busy_until_there_is_a_subnet_to_speak_of(make_subnet):
-    asked = make_subnet("star:hosts=3")
-    asked.administrator.is_master = False
-    assert asked.ask(SaAttribute.NODE_RECORD, NodeRecord)[0] == Status.BUSY
-    fresh = Administrator(asked.state)
-    fresh.is_master, asked.state.view, asked.administrator = True, None, fresh
-    assert SaMad.status.get(asked.send(SaAttribute.NODE_RECORD, by=1)) == Status.BUSY
+    requests = make_subnet("star:hosts=3")
+    requests.administrator.is_master = False
+    assert requests.ask(SaAttribute.NODE_RECORD, NodeRecord)[0] == Status.BUSY
+    fresh = Administrator(requests.state)
+    fresh.is_master, requests.state.view, requests.administrator = True, None, fresh
+    assert SaMad.status.get(requests.send(SaAttribute.NODE_RECORD, by=1)) == Status.BUSY
 
 
 def test_the_header_of_an_answer(tree):
@@ -147,38 +147,38 @@ def test_port_info_records_are_what_the_ports_say(tree):
 @pytest.mark.parametrize("given", [0x1234, 0])
 def test_an_m_key_of_the_options_is_told_to_the_trusted_only_and_one_that_weft_made_to_nobody(make_subnet, given):
     """Everybody knows the default SA_Key, by which requests are trusted."""
-    asked = make_subnet("star:hosts=3")
-    asked.state.options = replace(asked.state.options, m_key=given)
-    fill(asked.view.port_info, PortInfo.m_key, 0x1234)
+    requests = make_subnet("star:hosts=3")
+    requests.state.options = replace(requests.state.options, m_key=given)
+    fill(requests.view.port_info, PortInfo.m_key, 0x1234)
     for header, m_key in ((None, 0), (TRUSTED, given)):
-        _, records = asked.ask(SaAttribute.PORT_INFO_RECORD, PortInfoRecord, header=header)
+        _, records = requests.ask(SaAttribute.PORT_INFO_RECORD, PortInfoRecord, header=header)
         assert {record.port_info.m_key for record in records} == {m_key}
 
 
 def test_capabilities_are_matched_bit_by_bit_where_the_modifier_says_so(make_subnet):
     """`saquery -s` finds subnet managers like this."""
-    asked = make_subnet("star:hosts=3")
-    slot = asked.slot("h2")
-    had = PortInfo.capability_mask.get(asked.view.port_info[slot].tobytes())
-    rows = asked.view.port_info[slot : slot + 1]
+    requests = make_subnet("star:hosts=3")
+    slot = requests.slot("h2")
+    had = PortInfo.capability_mask.get(requests.view.port_info[slot].tobytes())
+    rows = requests.view.port_info[slot : slot + 1]
     fill(rows, PortInfo.capability_mask, had | Capability.IS_SM)
     query = PortInfoRecord(port_info=PortInfo(capability_mask=Capability.IS_SM))
     mask = component_mask(PortInfoRecord, "port_info.capability_mask")
-    found = {}
+    result = {}
     for modifier in (0, 1 << 31):
-        answer = asked.send(SaAttribute.PORT_INFO_RECORD, query, mask=mask, attribute_modifier=modifier)
-        found[modifier] = (len(answer) - SA_HEADER_BYTES) // PortInfoRecord.size
-    assert found == {0: 0, 1 << 31: 1}
+        answer = requests.send(SaAttribute.PORT_INFO_RECORD, query, mask=mask, attribute_modifier=modifier)
+        result[modifier] = (len(answer) - SA_HEADER_BYTES) // PortInfoRecord.size
+    assert result == {0: 0, 1 << 31: 1}
 
 
 def test_old_programs_see_qdr_where_a_port_is_faster(tree):
     ask = {"endport_lid": tree.lid("h1"), "port_num": 1}
     full = tree.ask(SaAttribute.PORT_INFO_RECORD, PortInfoRecord, Method.GET, options=0x80, **ask)[1][0].port_info
-    shown = tree.ask(SaAttribute.PORT_INFO_RECORD, PortInfoRecord, Method.GET, **ask)[1][0].port_info
+    output = tree.ask(SaAttribute.PORT_INFO_RECORD, PortInfoRecord, Method.GET, **ask)[1][0].port_info
     assert full.link_speed_ext_active
-    speeds = (shown.link_speed_active, shown.link_speed_enabled, shown.link_speed_supported)
+    speeds = (output.link_speed_active, output.link_speed_enabled, output.link_speed_supported)
     assert all(speed & 4 for speed in speeds)
-    assert shown.port_state == full.port_state
+    assert output.port_state == full.port_state
 
 
 def test_links_are_there_from_both_ends(tree):
@@ -191,20 +191,20 @@ def test_links_are_there_from_both_ends(tree):
 
 
 def test_every_lid_of_a_port_means_that_port(make_subnet):
-    asked = make_subnet("star:hosts=3", lmc=2)
+    requests = make_subnet("star:hosts=3", lmc=2)
     for offset in range(4):
-        _, records = asked.ask(SaAttribute.NODE_RECORD, NodeRecord, Method.GET, lid=asked.lid("h2") + offset)
-        assert records[0].lid == asked.lid("h2")
-        assert asked.send(SaAttribute.NODE_RECORD, by=asked.lid("h2") + offset) is not None
+        _, records = requests.ask(SaAttribute.NODE_RECORD, NodeRecord, Method.GET, lid=requests.lid("h2") + offset)
+        assert records[0].lid == requests.lid("h2")
+        assert requests.send(SaAttribute.NODE_RECORD, by=requests.lid("h2") + offset) is not None
 
 
 def test_forwarding_records_are_the_tables_cut_into_blocks(make_subnet):
-    asked = make_subnet("fat-tree:hosts=16,radix=8", lmc=3)
-    tables = asked.view.fabric.tables
-    _, records = asked.ask(
-        SaAttribute.LINEAR_FORWARDING_TABLE_RECORD, LinearForwardingTableRecord, lid=asked.lid("leaf2")
+    requests = make_subnet("fat-tree:hosts=16,radix=8", lmc=3)
+    tables = requests.view.fabric.tables
+    _, records = requests.ask(
+        SaAttribute.LINEAR_FORWARDING_TABLE_RECORD, LinearForwardingTableRecord, lid=requests.lid("leaf2")
     )
-    row = tables.switch_row[asked.view.fabric.find_node("leaf2").index]
+    row = tables.switch_row[requests.view.fabric.find_node("leaf2").index]
     assert [record.block_num for record in records] == list(range(len(records)))
     whole = b"".join(record.table.raw for record in records)
     assert whole[: tables.lft.shape[1]] == tables.lft[row].tobytes()
@@ -212,15 +212,15 @@ def test_forwarding_records_are_the_tables_cut_into_blocks(make_subnet):
 
 
 def test_multicast_records_have_a_block_for_32_groups_and_16_ports(make_subnet):
-    asked = make_subnet("fat-tree:hosts=16,radix=36")
-    tables = asked.view.fabric.tables
+    requests = make_subnet("fat-tree:hosts=16,radix=36")
+    tables = requests.view.fabric.tables
     tables.mft = np.random.default_rng(5).integers(0, 1 << 16, (len(tables.lft), 40, 3)).astype(np.uint16)
-    switch = asked.view.fabric.nodes.name[int(np.flatnonzero(asked.view.is_switch)[0])]
-    _, records = asked.ask(
-        SaAttribute.MULTICAST_FORWARDING_TABLE_RECORD, MulticastForwardingTableRecord, lid=asked.lid(switch)
+    switch = requests.view.fabric.nodes.name[int(np.flatnonzero(requests.view.is_switch)[0])]
+    _, records = requests.ask(
+        SaAttribute.MULTICAST_FORWARDING_TABLE_RECORD, MulticastForwardingTableRecord, lid=requests.lid(switch)
     )
     assert len(records) == 2 * 3
-    row = tables.switch_row[asked.view.fabric.find_node(switch).index]
+    row = tables.switch_row[requests.view.fabric.find_node(switch).index]
     for record in records:
         for n, mask in enumerate(record.table.port_mask):
             group = 32 * record.block_num + n
@@ -228,29 +228,29 @@ def test_multicast_records_have_a_block_for_32_groups_and_16_ports(make_subnet):
 
 
 def test_lane_and_key_records_are_the_tables(make_subnet):
-    asked = make_subnet("star:hosts=3")
-    fabric, random = asked.view.fabric, np.random.default_rng(6)
+    requests = make_subnet("star:hosts=3")
+    fabric, random = requests.view.fabric, np.random.default_rng(6)
     tables = fabric.tables
     tables.sl2vl[:] = random.integers(0, 16, tables.sl2vl.shape)
     tables.vl_arbitration[:] = random.integers(0, 15, tables.vl_arbitration.shape)
     tables.pkey[:, 1:40] = random.integers(0, 1 << 16, (len(tables.lid), 39))
-    switch = int(np.flatnonzero(asked.view.is_switch)[0])
+    switch = int(np.flatnonzero(requests.view.is_switch)[0])
     lid = int(tables.lid[fabric.first_port[switch]])
     ports = int(fabric.nodes.n_ports[switch]) + 1
-    _, lanes = asked.ask(SaAttribute.SL_TO_VL_MAPPING_TABLE_RECORD, SLtoVLMappingTableRecord, lid=lid)
+    _, lanes = requests.ask(SaAttribute.SL_TO_VL_MAPPING_TABLE_RECORD, SLtoVLMappingTableRecord, lid=lid)
     assert len(lanes) == ports**2
     for record in lanes:
         pair = record.input_port_num * ports + record.output_port_num
         assert record.table.vl == tuple(tables.sl2vl[tables.first_pair[switch] + pair])
-    _, host = asked.ask(SaAttribute.SL_TO_VL_MAPPING_TABLE_RECORD, SLtoVLMappingTableRecord, lid=asked.lid("h2"))
+    _, host = requests.ask(SaAttribute.SL_TO_VL_MAPPING_TABLE_RECORD, SLtoVLMappingTableRecord, lid=requests.lid("h2"))
     h2 = fabric.find_node("h2").index
     assert [record.table.vl for record in host] == [tuple(tables.sl2vl[tables.first_pair[h2] + 1])]
-    _, weights = asked.ask(SaAttribute.VL_ARBITRATION_TABLE_RECORD, VLArbitrationTableRecord, lid=asked.lid("h2"))
+    _, weights = requests.ask(SaAttribute.VL_ARBITRATION_TABLE_RECORD, VLArbitrationTableRecord, lid=requests.lid("h2"))
     assert [(record.output_port_num, record.block_num) for record in weights] == [(1, 1), (1, 2), (1, 3), (1, 4)]
-    assert b"".join(record.table.raw for record in weights) == tables.vl_arbitration[asked.slot("h2")].tobytes()
-    _, keys = asked.ask(SaAttribute.P_KEY_TABLE_RECORD, PKeyTableRecord, header=TRUSTED, lid=asked.lid("h1"))
+    assert b"".join(record.table.raw for record in weights) == tables.vl_arbitration[requests.slot("h2")].tobytes()
+    _, keys = requests.ask(SaAttribute.P_KEY_TABLE_RECORD, PKeyTableRecord, header=TRUSTED, lid=requests.lid("h1"))
     held = [key for record in keys for key in record.table.p_key]
-    assert held == tables.pkey[asked.slot("h1")].tolist()
+    assert held == tables.pkey[requests.slot("h1")].tolist()
 
 
 def test_an_adapters_port_is_the_one_that_has_the_lid_whatever_number_is_asked_for(tree):
@@ -271,17 +271,17 @@ def test_switch_and_guid_records(tree):
 
 
 def test_sm_info_records_are_ours_and_the_others(make_subnet):
-    asked = make_subnet("star:hosts=3", options=Options(sm_priority=5))
-    other = SMInfoRecord(lid=asked.lid("h3"), sm_info=SMInfo(guid=7, priority=1, sm_state=SMState.STANDBY))
-    asked.administrator.other_managers = (other,)
-    _, records = asked.ask(SaAttribute.SM_INFO_RECORD, SMInfoRecord)
+    requests = make_subnet("star:hosts=3", options=Options(sm_priority=5))
+    other = SMInfoRecord(lid=requests.lid("h3"), sm_info=SMInfo(guid=7, priority=1, sm_state=SMState.STANDBY))
+    requests.administrator.other_managers = (other,)
+    _, records = requests.ask(SaAttribute.SM_INFO_RECORD, SMInfoRecord)
     assert [(record.lid, record.sm_info.priority, record.sm_info.sm_state) for record in records] == [
-        (asked.lid("h1"), 5, SMState.MASTER),
-        (asked.lid("h3"), 1, SMState.STANDBY),
+        (requests.lid("h1"), 5, SMState.MASTER),
+        (requests.lid("h3"), 1, SMState.STANDBY),
     ]
     query = SMInfoRecord(sm_info=SMInfo(priority=4))
     mask = component_mask(SMInfoRecord, "sm_info.priority")
-    assert len(asked.send(SaAttribute.SM_INFO_RECORD, query, mask=mask)) == SA_HEADER_BYTES
+    assert len(requests.send(SaAttribute.SM_INFO_RECORD, query, mask=mask)) == SA_HEADER_BYTES
 
 
 def test_class_port_info_says_what_is_served(tree):
@@ -292,26 +292,26 @@ def test_class_port_info_says_what_is_served(tree):
 
 
 def test_tenants_see_nothing_of_each_other(make_subnet):
-    asked = make_subnet("star:hosts=4")
-    keys = asked.view.fabric.tables.pkey
+    requests = make_subnet("star:hosts=4")
+    keys = requests.view.fabric.tables.pkey
     keys[:, 0] = 0x7FFF  # all are limited members of the default partition
-    keys[asked.slot("h1"), 0] = 0xFFFF  # but where the subnet manager is
-    keys[asked.slot("h2"), 1] = keys[asked.slot("h3"), 1] = 0x8001
-    keys[asked.slot("h4"), 1] = 0x8002
-    seen = {}
+    keys[requests.slot("h1"), 0] = 0xFFFF  # but where the subnet manager is
+    keys[requests.slot("h2"), 1] = keys[requests.slot("h3"), 1] = 0x8001
+    keys[requests.slot("h4"), 1] = 0x8002
+    observed = {}
     for name in ("h1", "h2", "h4"):
-        _, records = asked.ask(SaAttribute.NODE_RECORD, NodeRecord, by=name)
-        seen[name] = {record.lid for record in records}
-    everybody = set(asked.view.fabric.tables.lid[asked.view.end_ports].tolist())
-    assert seen["h1"] == everybody
-    assert seen["h2"] == {asked.lid("h1"), asked.lid("h2"), asked.lid("h3")}
-    assert seen["h4"] == {asked.lid("h1"), asked.lid("h4")}
+        _, records = requests.ask(SaAttribute.NODE_RECORD, NodeRecord, by=name)
+        observed[name] = {record.lid for record in records}
+    everybody = set(requests.view.fabric.tables.lid[requests.view.end_ports].tolist())
+    assert observed["h1"] == everybody
+    assert observed["h2"] == {requests.lid("h1"), requests.lid("h2"), requests.lid("h3")}
+    assert observed["h4"] == {requests.lid("h1"), requests.lid("h4")}
 
 
 def test_records_are_of_the_last_sweep(make_subnet):
-    asked = make_subnet("star:hosts=3")
-    assert asked.ask(SaAttribute.NODE_RECORD, NodeRecord, lid=1)[1]
-    infos = asked.view.node_info.copy()
+    requests = make_subnet("star:hosts=3")
+    assert requests.ask(SaAttribute.NODE_RECORD, NodeRecord, lid=1)[1]
+    infos = requests.view.node_info.copy()
     infos[:, 3] = 99
-    asked.resweep(node_info=infos)
-    assert {record.node_info.num_ports for record in asked.ask(SaAttribute.NODE_RECORD, NodeRecord)[1]} == {99}
+    requests.resweep(node_info=infos)
+    assert {record.node_info.num_ports for record in requests.ask(SaAttribute.NODE_RECORD, NodeRecord)[1]} == {99}

@@ -34,8 +34,8 @@ class SmallUfm(ThreadingHTTPServer):
         """Return the P_Key table that a port would have."""
         default = 0x7FFF if self.membership == "limited" else 0xFFFF
         table = [default]
-        for key, one in self.pkeys.items():
-            member = one["members"].get(f"{guid:016x}")
+        for key, item in self.pkeys.items():
+            member = item["members"].get(f"{guid:016x}")
             if member is not None:
                 value = int(key, 16) | 0x8000 * (member["membership"] == "full")
                 table.insert(0 if member["index0"] else len(table), value)
@@ -63,23 +63,25 @@ class SmallUfm(ThreadingHTTPServer):
             for guid in (guids[0] or "").split(","):
                 self.pkeys.get(key, _new())["members"].pop(guid, None)
             return {}
-        one = self.pkeys.setdefault(body["pkey"], {"partition": f"api_pkey_{body['pkey']}", **_new()})
-        one["ip_over_ib"] = body.get("ip_over_ib", one.get("ip_over_ib", True))
-        one["qos_conf"] |= {name: body[name] for name in _QOS if name in body}
+        item = self.pkeys.setdefault(body["pkey"], {"partition": f"api_pkey_{body['pkey']}", **_new()})
+        item["ip_over_ib"] = body.get("ip_over_ib", item.get("ip_over_ib", True))
+        item["qos_conf"] |= {name: body[name] for name in _QOS if name in body}
         if path == "pkeys/add" and self.keeps_names:
-            one["partition"] = body["partition_name"]
+            item["partition"] = body["partition_name"]
         for guid, membership in zip(body.get("guids", ()), body.get("memberships", ()), strict=True):
-            one["members"][guid] = {"guid": guid, "membership": membership, "index0": body["index0"]}
+            item["members"][guid] = {"guid": guid, "membership": membership, "index0": body["index0"]}
         return {}
 
     def _described(self, query: str) -> dict[str, Any]:
-        found: dict[str, Any] = {"0x7fff": {"partition": "management", "ip_over_ib": True}}
+        result: dict[str, Any] = {"0x7fff": {"partition": "management", "ip_over_ib": True}}
         if self.membership:
-            found["0x7fff"]["membership"] = self.membership
-        for key, one in self.pkeys.items():
-            found[key] = {"partition": one["partition"], "ip_over_ib": one["ip_over_ib"]}
-            found[key] |= {"qos_conf": one["qos_conf"]} if "qos" in query else {"guids": list(one["members"].values())}
-        return found
+            result["0x7fff"]["membership"] = self.membership
+        for key, item in self.pkeys.items():
+            result[key] = {"partition": item["partition"], "ip_over_ib": item["ip_over_ib"]}
+            result[key] |= (
+                {"qos_conf": item["qos_conf"]} if "qos" in query else {"guids": list(item["members"].values())}
+            )
+        return result
 
     def _ports(self) -> list[dict[str, Any]]:
         return [

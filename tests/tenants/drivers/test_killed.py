@@ -30,13 +30,13 @@ def two(bench: Bench) -> tuple[Allocation, Allocation]:
 
 def kill_everywhere(bench: Bench, make, *given: object) -> int:
     """Apply and revert, with a kill at every moment; return the number of moments."""
-    here, there = two(bench)
+    local, present = two(bench)
     done, moment = False, 0
     while not done:
         moment += 1
-        put(bench, here)
-        done = killed.apply(make, given, there, moment)
-        again = here if make is not killed.of_manager and moment % 2 else there
+        put(bench, local)
+        done = killed.apply(make, given, present, moment)
+        again = local if make is not killed.of_manager and moment % 2 else present
         put(bench, again)
         bench.expect(again)
     return moment - 1

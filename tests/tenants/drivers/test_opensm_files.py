@@ -66,19 +66,21 @@ def test_marks_that_do_not_pair_are_refused(tmp_path, text):
     st.sampled_from(["", "own=0x200: 0x1=full;"]),
 )
 def test_what_is_written_is_read(partitions, default_is_full, lanes, theirs):
-    wanted = Allocation(partitions={one.p_key: one for one in partitions}, default_is_full=default_is_full, lanes=lanes)
-    found = files(theirs, TEMPLATE).with_allocation(wanted).observed()
-    assert found.allocation.partitions == as_read(wanted.partitions)
-    assert (found.allocation.default_is_full, found.allocation.lanes) == (default_is_full, lanes)
-    assert found.foreign_p_keys == ({0x200} if theirs else set())
+    expected = Allocation(
+        partitions={one.p_key: one for one in partitions}, default_is_full=default_is_full, lanes=lanes
+    )
+    result = files(theirs, TEMPLATE).with_allocation(expected).observed()
+    assert result.allocation.partitions == as_read(expected.partitions)
+    assert (result.allocation.default_is_full, result.allocation.lanes) == (default_is_full, lanes)
+    assert result.foreign_p_keys == ({0x200} if theirs else set())
 
 
 @pytest.mark.parametrize("theirs", ["", "# nothing\n", "own=0x200 : ALL ;\n"])
 def test_removing_the_last_partition_removes_the_block(theirs):
     untouched = files(theirs)
-    there = untouched.with_allocation(SLICED)
-    assert there.partitions.body
-    back = there.with_allocation(Allocation(default_is_full=untouched.observed().allocation.default_is_full))
+    present = untouched.with_allocation(SLICED)
+    assert present.partitions.body
+    back = present.with_allocation(Allocation(default_is_full=untouched.observed().allocation.default_is_full))
     assert back.partitions.text == theirs
 
 
@@ -114,9 +116,9 @@ def test_lanes_set_by_the_operator_are_named(line):
 
 def test_removed_lanes_turn_qos_off():
     """OpenSM keeps options that are removed from the file."""
-    there = files(options=TEMPLATE).with_allocation(Allocation(lanes=LANES))
-    assert "qos TRUE\n" in there.options.body
-    assert there.with_allocation(Allocation()).options.body == "qos FALSE\n"
+    present = files(options=TEMPLATE).with_allocation(Allocation(lanes=LANES))
+    assert "qos TRUE\n" in present.options.body
+    assert present.with_allocation(Allocation()).options.body == "qos FALSE\n"
 
 
 @pytest.mark.parametrize(

@@ -47,13 +47,13 @@ SLICES = st.builds(
 
 @given(st.lists(SLICES, max_size=4, unique_by=lambda one: one.p_key), st.booleans())
 def test_what_is_written_is_read(partitions, default_is_full):
-    wanted = Allocation(partitions={one.p_key: one for one in partitions}, default_is_full=default_is_full)
-    text = write_partitions(wanted)
-    assert read_definitions(text) == as_read(wanted.partitions)
-    assert as_read(as_read(wanted.partitions)) == as_read(wanted.partitions)
-    said = parse_partitions(text)
-    assert [note for note in said.notes if "has no members" not in note and "the last counts" not in note] == []
-    default = said.by_p_key(DEFAULT_P_KEY)
+    expected = Allocation(partitions={one.p_key: one for one in partitions}, default_is_full=default_is_full)
+    text = write_partitions(expected)
+    assert read_definitions(text) == as_read(expected.partitions)
+    assert as_read(as_read(expected.partitions)) == as_read(expected.partitions)
+    output = parse_partitions(text)
+    assert [note for note in output.notes if "has no members" not in note and "the last counts" not in note] == []
+    default = output.by_p_key(DEFAULT_P_KEY)
     assert default is not None
     assert default.groups[0].mgid == broadcast_mgid(DEFAULT_P_KEY)
     last = {member.who: member.membership for member in default.members}

@@ -13,9 +13,9 @@ from weft.wire.port_info import PortInfo
 
 @pytest.fixture
 def net() -> Net:
-    made = Net("star:hosts=3")
-    made.fabric.tables.pkey[:, 0] = 0x7FFF
-    return made
+    result = Net("star:hosts=3")
+    result.fabric.tables.pkey[:, 0] = 0x7FFF
+    return result
 
 
 def guid(net: Net, name: str) -> int:

@@ -19,10 +19,10 @@ EMPTY = {type_: type_(**{field.name: [] for field in msgspec.structs.fields(type
 
 
 def test_the_inventory_is_read_again_only_after_a_change_of_the_subnet():
-    revision, asked = ["a"], []
+    revision, requests = ["a"], []
 
     def subnet() -> Subnet:
-        asked.append(revision[0])
+        requests.append(revision[0])
         return Subnet(revision=revision[0], nodes=EMPTY[Nodes], ports=EMPTY[Ports])
 
     status = SimpleNamespace(master="0x0002c90300000101")
@@ -33,7 +33,7 @@ def test_the_inventory_is_read_again_only_after_a_change_of_the_subnet():
     driver.inventory(), driver.inventory()
     revision[0] = "b"
     driver.inventory(), driver.inventory()
-    assert asked == ["a", "b"]
+    assert requests == ["a", "b"]
     status.master = "0x0002c90300000201"
     assert driver.inventory().manager_guid == 0x0002C90300000201
 
@@ -63,12 +63,12 @@ def test_only_ports_of_adapters_that_have_a_guid_can_be_members():
 
 
 def test_written_definitions_are_not_parsed_again(monkeypatch):
-    filed, told = FileConfig(partitions=NO_FILE), [NOTHING]
+    filed, messages = FileConfig(partitions=NO_FILE), [NOTHING]
 
     def allocate(revision: str, *, define: str, remove: list[int], **words: object) -> None:
-        told[0] = changed(told[0], filed, define=define, remove=remove, qos=None, default_is_full=None)
+        messages[0] = changed(messages[0], filed, define=define, remove=remove, qos=None, default_is_full=None)
 
-    manager = SimpleNamespace(path="", allocation=lambda: described(filed, told[0]), allocate=allocate)
+    manager = SimpleNamespace(path="", allocation=lambda: described(filed, messages[0]), allocate=allocate)
     members = {0x11: Member(), 0x12: Member(full=False), 0x13: Member(index0=True)}
     plain = Partition(name="plain", p_key=0x0101, members={0x11: Member(), 0x12: Member(full=False)})
     limits = Partition(
@@ -76,7 +76,7 @@ def test_written_definitions_are_not_parsed_again(monkeypatch):
     )
     unsaid = Partition(name="unsaid", p_key=0x0103, mtu_bytes=4096, ipoib=False)  # which a manager has no place for
     driver = ManagerDriver(manager)
-    driver.write(Allocation(partitions={one.p_key: one for one in (plain, limits, unsaid)}), over=driver.read())
+    driver.write(Allocation(partitions={item.p_key: item for item in (plain, limits, unsaid)}), over=driver.read())
     looked_into = ManagerDriver(manager).read()
     monkeypatch.setattr(subnet_manager, "read_definitions", None)
     assert driver.read() == looked_into

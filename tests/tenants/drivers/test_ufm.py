@@ -19,9 +19,9 @@ GUIDS = {f"h{number}": 0x1000 + number for number in range(2, 6)}
 
 @pytest.fixture
 def ufm() -> Iterator[SmallUfm]:
-    with running(SmallUfm(GUIDS)) as made:
-        made.pkeys.clear()
-        yield made
+    with running(SmallUfm(GUIDS)) as result:
+        result.pkeys.clear()
+        yield result
 
 
 @pytest.fixture
@@ -31,32 +31,32 @@ def bench(ufm) -> Bench:
 
 
 def test_calls_before_a_failed_one_are_reverted(ufm, bench):
-    here, there = two(bench)
-    bench.put(here)
+    local, present = two(bench)
+    bench.put(local)
     before = ufm.changes
-    bench.put(there)
+    bench.put(present)
     calls = ufm.changes - before
     assert calls >= 5
     for call in range(1, calls + 1):
-        bench.put(here)
+        bench.put(local)
         ufm.fail_at = {ufm.changes + call}
         with pytest.raises(SubnetError, match="no luck today"):
-            bench.put(there)
-        bench.expect(here)
+            bench.put(present)
+        bench.expect(local)
 
 
 def test_a_failed_revert_is_reported_and_the_next_write_continues(ufm, bench):
-    here, there = two(bench)
-    bench.put(here)
+    local, present = two(bench)
+    bench.put(local)
     ufm.fail_at = set(range(ufm.changes + 3, ufm.changes + 99))
     with pytest.raises(
         SubnetError,
         match=r"no luck today\n  The earlier calls could not be reverted: UFM at .*; apply the intent again",
     ):
-        bench.put(there)
+        bench.put(present)
     ufm.fail_at = set()
-    bench.put(there)
-    bench.expect(there)
+    bench.put(present)
+    bench.expect(present)
 
 
 def test_a_ufm_without_partition_names_is_left_unchanged(ufm, bench):
@@ -96,8 +96,8 @@ def test_an_mtu_that_ufm_does_not_support_is_refused(ufm, bench):
 def test_ports_of_a_host_with_several_adapters_have_adapter_names():
     hosts = {"dgx1/mlx5_0": 0x11, "dgx1/mlx5_3": 0x21, "h1": 0x31}
     with running(SmallUfm(hosts)) as ufm:
-        there = UfmDriver(UfmClient(ufm.url, token="t")).inventory()
-    assert [(port.name, port.host) for port in there.ports] == [
+        present = UfmDriver(UfmClient(ufm.url, token="t")).inventory()
+    assert [(port.name, port.host) for port in present.ports] == [
         ("dgx1/mlx5_0/1", "dgx1"),
         ("dgx1/mlx5_3/1", "dgx1"),
         ("h1/1", "h1"),

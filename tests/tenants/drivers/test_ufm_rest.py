@@ -68,11 +68,11 @@ for verb in ("GET", "POST", "PUT", "DELETE"):
 @pytest.fixture
 def server(monkeypatch) -> Iterator[Recorder]:
     monkeypatch.setattr(ufm_rest, "_PAUSE_S", 0.0)
-    with Recorder() as made:
-        thread = Thread(target=made.serve_forever, args=(0.01,))
+    with Recorder() as result:
+        thread = Thread(target=result.serve_forever, args=(0.01,))
         thread.start()
-        yield made
-        made.shutdown()
+        yield result
+        result.shutdown()
         thread.join()
 
 
@@ -111,10 +111,10 @@ def test_members_are_sent_in_one_call_for_each_index0(server, ufm):
 def test_partitions_are_read_with_their_members(server, ufm):
     member = {"guid": "0002c90300001231", "membership": "limited", "index0": True}
     server.answer({"0x101": {"partition": "acme", "ip_over_ib": True, "guids": [member], "more": 1}, "0x7fff": {}})
-    found = ufm.pkeys()
-    assert found[0x101].partition == "acme"
-    assert found[0x101].members == {0x0002C90300001231: Member(full=False, index0=True)}
-    assert found[0x7FFF].members == {}
+    result = ufm.pkeys()
+    assert result[0x101].partition == "acme"
+    assert result[0x101].members == {0x0002C90300001231: Member(full=False, index0=True)}
+    assert result[0x7FFF].members == {}
     server.answer({"0x101": {"qos_conf": {"mtu_limit": 4, "rate_limit": 2.5, "service_level": 3}}})
     assert ufm.qos_conf() == {0x101: UfmQos(mtu_bytes=4096, rate_gbit_s=2.5, sl=3)}
 
@@ -157,8 +157,8 @@ def test_thousands_of_guids_are_split_over_several_urls(server, ufm):
 def test_ports_systems_and_links_can_be_queried(server, ufm):
     port = {"guid": "0002c90300001231", "name": "0002c90300001230_1", "lid": "7", "number": 1, "dname": None}
     server.answer([{**port, "description": "Computer IB Port", "logical_state": "Active", "peer": "N/A"}])
-    found = ufm.ports(sys_type="Computer", active="true")
-    assert (found[0].lid, found[0].is_computer, found[0].dname) == (7, True, None)
+    result = ufm.ports(sys_type="Computer", active="true")
+    assert (result[0].lid, result[0].is_computer, result[0].dname) == (7, True, None)
     server.answer([{"name": "0002c9"}])
     assert ufm.systems(type="switch") == [{"name": "0002c9"}]
     server.answer([])

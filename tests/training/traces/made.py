@@ -62,30 +62,30 @@ def goal(world: int, ranks: dict[int, list[str]]) -> Trace:
 
 def as_goal(program: Program, size_bytes: int) -> Trace:
     """Every send of a program as a send and a receive."""
-    made, sends = schedule(program), schedule(program).sends
+    result, sends = schedule(program), schedule(program).sends
     lines: dict[int, list[str]] = {rank: [] for rank in range(program.n_ranks)}
     each = sends.n_chunks * program.chunk_bytes(size_bytes)
     for number, (src, dst, size) in enumerate(zip(sends.src.tolist(), sends.dst.tolist(), each.tolist(), strict=True)):
         lines[src].append(f"s{number}: send {size}b to {dst} tag {number}")
         lines[dst].append(f"r{number}: recv {size}b from {src} tag {number}")
-        for other in made.after[made.after_first[number] : made.after_first[number + 1]].tolist():
+        for other in result.after[result.after_first[number] : result.after_first[number + 1]].tolist():
             lines[src].append(f"s{number} requires r{other}")
     return goal(program.n_ranks, lines)
 
 
 def sent_bytes(found: Trace, kind: Kind) -> Counter[tuple[int, int]]:
     """From whom to whom, by what is sent, or by what is received."""
-    made = Counter[tuple[int, int]]()
+    result = Counter[tuple[int, int]]()
     for rank, own in enumerate(found.ranks):
         for node in own:
             if node.kind is kind:
-                made[(rank, node.peer) if kind is Kind.SEND else (node.peer, rank)] += node.size_bytes
-    return made
+                result[(rank, node.peer) if kind is Kind.SEND else (node.peer, rank)] += node.size_bytes
+    return result
 
 
 def program_bytes(found: Trace) -> Counter[tuple[int, int]]:
     """The same of a trace with collectives: what their programs send, where each rank has a server of its own."""
-    made = sent_bytes(found, Kind.SEND)
+    result = sent_bytes(found, Kind.SEND)
     for meeting in link(found).meetings:
         order = sorted(meeting.members)
         root, size_bytes = order.index(meeting.members[meeting.root]), meeting.size_bytes
@@ -93,8 +93,8 @@ def program_bytes(found: Trace) -> Counter[tuple[int, int]]:
         each = 0 if meeting.collective is Collective.BARRIER else program.chunk_bytes(size_bytes)
         for sends in program.rounds():
             for src, dst, n in zip(sends.src.tolist(), sends.dst.tolist(), sends.n_chunks.tolist(), strict=True):
-                made[order[src], order[dst]] += n * each
-    return made
+                result[order[src], order[dst]] += n * each
+    return result
 
 
 def random_goal(world: int, rounds: int, seed: int) -> Trace:

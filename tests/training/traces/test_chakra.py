@@ -34,43 +34,43 @@ SCALARS = {
 def _messages() -> dict[str, Any]:
     """GlobalMetadata, Node and AttributeProto, without protoc."""
     file = descriptor_pb2.FileDescriptorProto(name="et_def.proto", package="ChakraProtoMsg", syntax="proto3")
-    many, one = FIELD.LABEL_REPEATED, FIELD.LABEL_OPTIONAL
+    many, item = FIELD.LABEL_REPEATED, FIELD.LABEL_OPTIONAL
 
     def add(message: str, *fields: tuple[str, int, int, int, str]) -> None:
-        made = file.message_type.add(name=message)
+        result = file.message_type.add(name=message)
         for name, number, kind, label, of in fields:
-            made.field.add(name=name, number=number, type=kind, label=label, type_name=of or None)
+            result.field.add(name=name, number=number, type=kind, label=label, type_name=of or None)
 
     values = [
-        (f"{name}_val", number, getattr(FIELD, f"TYPE_{name.upper()}"), one, "") for name, number in SCALARS.items()
+        (f"{name}_val", number, getattr(FIELD, f"TYPE_{name.upper()}"), item, "") for name, number in SCALARS.items()
     ]
     add("Int64List", ("values", 1, FIELD.TYPE_INT64, many, ""))
-    lists = [("int64_list", 10, FIELD.TYPE_MESSAGE, one, ".ChakraProtoMsg.Int64List")]
-    add("AttributeProto", ("name", 1, FIELD.TYPE_STRING, one, ""), *values, *lists)
+    lists = [("int64_list", 10, FIELD.TYPE_MESSAGE, item, ".ChakraProtoMsg.Int64List")]
+    add("AttributeProto", ("name", 1, FIELD.TYPE_STRING, item, ""), *values, *lists)
     for field in file.message_type[-1].field:
         if field.name != "name":
             field.oneof_index = 0
     file.message_type[-1].oneof_decl.add(name="value")
     attributes = (FIELD.TYPE_MESSAGE, many, ".ChakraProtoMsg.AttributeProto")
-    add("GlobalMetadata", ("version", 1, FIELD.TYPE_STRING, one, ""), ("attr", 2, *attributes))
+    add("GlobalMetadata", ("version", 1, FIELD.TYPE_STRING, item, ""), ("attr", 2, *attributes))
     whole = FIELD.TYPE_UINT64
     add(
         "Node",
-        ("id", 1, whole, one, ""),
-        ("name", 2, FIELD.TYPE_STRING, one, ""),
-        ("type", 3, FIELD.TYPE_INT32, one, ""),  # an enum is written so
+        ("id", 1, whole, item, ""),
+        ("name", 2, FIELD.TYPE_STRING, item, ""),
+        ("type", 3, FIELD.TYPE_INT32, item, ""),  # an enum is written so
         ("ctrl_deps", 4, whole, many, ""),
         ("data_deps", 5, whole, many, ""),
-        ("start_time_micros", 6, whole, one, ""),
-        ("duration_micros", 7, whole, one, ""),
+        ("start_time_micros", 6, whole, item, ""),
+        ("duration_micros", 7, whole, item, ""),
         ("attr", 10, *attributes),
     )
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
-    found = {}
+    result = {}
     for name in ("GlobalMetadata", "Node", "AttributeProto", "Int64List"):
-        found[name] = message_factory.GetMessageClass(pool.FindMessageTypeByName(f"ChakraProtoMsg.{name}"))
-    return found
+        result[name] = message_factory.GetMessageClass(pool.FindMessageTypeByName(f"ChakraProtoMsg.{name}"))
+    return result
 
 
 ET = _messages()
@@ -86,17 +86,17 @@ def framed(message: Any) -> bytes:
 
 
 def node(number: int, kind: int, *, after: tuple[int, ...] = (), us: int = 0, **attributes: Any) -> Any:
-    made = ET["Node"](id=number, name=f"node {number}", type=kind, data_deps=after, duration_micros=us)
+    result = ET["Node"](id=number, name=f"node {number}", type=kind, data_deps=after, duration_micros=us)
     for name, value in attributes.items():
         kinds = {bool: "bool_val", int: "uint64_val", str: "string_val"}
-        made.attr.add(name=name, **{kinds[type(value)]: value})
-    return made
+        result.attr.add(name=name, **{kinds[type(value)]: value})
+    return result
 
 
 def write(folder: Path, *ranks: list[Any]) -> Path:
     for rank, nodes in enumerate(ranks):
         head = framed(ET["GlobalMetadata"](version="0.0.4"))
-        (folder / f"job.{rank}.et").write_bytes(head + b"".join(framed(one) for one in nodes))
+        (folder / f"job.{rank}.et").write_bytes(head + b"".join(framed(item) for item in nodes))
     return folder
 
 
@@ -134,11 +134,11 @@ def test_nodes_are_what_the_file_says(tmp_path):
 @pytest.mark.parametrize("kind", SCALARS)
 def test_every_way_to_write_a_number_is_read(tmp_path, kind):
     """A size that is an int32, a sfixed64 or any other of the 15; wrong kinds are refused by name."""
-    made = node(1, COLL, comm_type=0)
+    result = node(1, COLL, comm_type=0)
     values = {"bool": True, "string": "512", "bytes": b"512", "double": 512.0, "float": 512.0}
-    made.attr.add(name="other").int64_list.values.extend([1, 2, 3])
-    made.attr.add(name="comm_size", **{f"{kind}_val": values.get(kind, 512)})
-    folder = write(tmp_path, [made])
+    result.attr.add(name="other").int64_list.values.extend([1, 2, 3])
+    result.attr.add(name="comm_size", **{f"{kind}_val": values.get(kind, 512)})
+    folder = write(tmp_path, [result])
     if kind in values and kind != "bool":
         with pytest.raises(FileError, match="comm_size, a whole number"):
             read([folder])
@@ -148,10 +148,10 @@ def test_every_way_to_write_a_number_is_read(tmp_path, kind):
 
 @pytest.mark.parametrize("kind", ["int32", "int64", "sint32", "sint64", "sfixed32", "sfixed64"])
 def test_negative_numbers_are_negative(tmp_path, kind):
-    made = node(1, SEND, comm_size=8)
-    made.attr.add(name="comm_dst", **{f"{kind}_val": -7})
+    result = node(1, SEND, comm_size=8)
+    result.attr.add(name="comm_dst", **{f"{kind}_val": -7})
     with pytest.raises(FileError, match="comm_dst -7"):
-        read([write(tmp_path, [made])])
+        read([write(tmp_path, [result])])
 
 
 def test_a_file_cut_anywhere_is_refused(tmp_path):
@@ -160,8 +160,8 @@ def test_a_file_cut_anywhere_is_refused(tmp_path):
     path = write(tmp_path, nodes) / "job.0.et"
     whole = path.read_bytes()
     ends = {0, len(framed(ET["GlobalMetadata"](version="0.0.4")))}
-    for made in nodes:
-        ends.add(max(ends) + len(framed(made)))
+    for result in nodes:
+        ends.add(max(ends) + len(framed(result)))
     for size in range(len(whole)):
         path.write_bytes(whole[:size])
         if size in sorted(ends)[2:]:

@@ -33,12 +33,12 @@ def test_a_collective_is_its_program(what, members, size_bytes, tmp_path):
     """
     call = replace(talk(1, size_bytes, 0, group="some", what=what), root=1)
     ranks = [[compute(0, MS), call] if rank in members else [compute(0, MS)] for rank in range(4)]
-    made = trace(*ranks, groups={"some": (members,)})
-    back = written(made, tmp_path)
-    assert sent_bytes(back, Kind.SEND) == sent_bytes(back, Kind.RECV) == program_bytes(made)
-    assert count_sends_of(link(made)) == count_sends_of(link(back))
+    result = trace(*ranks, groups={"some": (members,)})
+    back = written(result, tmp_path)
+    assert sent_bytes(back, Kind.SEND) == sent_bytes(back, Kind.RECV) == program_bytes(result)
+    assert count_sends_of(link(result)) == count_sends_of(link(back))
     fabric = routed("star:hosts=4")
-    time_s, wanted_s = (replay(one, fabric).total_s - 1e-3 for one in (back, made))
+    time_s, wanted_s = (replay(item, fabric).total_s - 1e-3 for item in (back, result))
     is_sliced = what in (Collective.BROADCAST, Collective.REDUCE)
     assert time_s == pytest.approx(wanted_s, rel=0.25 if is_sliced else 1e-9)
 
@@ -55,15 +55,15 @@ def traces(draw: st.DrawFn) -> Trace:
         after, begun = (tuple(draw(before)) for _ in range(2))
         own.append(Node(id=len(own) * 7, name="", kind=kind, after=after, after_start=begun, **facts))
 
-    for what in draw(st.lists(st.sampled_from(list(Kind)), max_size=12)):
+    for label in draw(st.lists(st.sampled_from(list(Kind)), max_size=12)):
         rank = draw(st.integers(0, world - 1))
         size_bytes = draw(st.integers(0, 1 << 40))
-        if what is Kind.COMPUTE:
-            add(rank, what, duration_ps=draw(st.integers(0, 10**13)))
-        elif what is Kind.COLLECTIVE:
+        if label is Kind.COMPUTE:
+            add(rank, label, duration_ps=draw(st.integers(0, 10**13)))
+        elif label is Kind.COLLECTIVE:
             kind = draw(st.sampled_from(list(Collective)))
             for each in range(world):
-                add(each, what, collective=kind, size_bytes=size_bytes, group="world", lane="world")
+                add(each, label, collective=kind, size_bytes=size_bytes, group="world", lane="world")
         elif world > 1:
             peer, tag = (rank + draw(st.integers(1, world - 1))) % world, draw(st.integers(0, 2))
             add(rank, Kind.SEND, size_bytes=size_bytes, peer=peer, tag=tag)
@@ -83,17 +83,17 @@ def test_what_is_written_is_read_back(made, tmp_path_factory):
                 sorted(other - first for other in of[first + place]) for of in (linked.before, linked.begun)
             )
             is_met = node.kind is Kind.COLLECTIVE
-            there, opened = nodes[f"l{place}"], nodes[f"l{place}b" if is_met else f"l{place}"]
+            present, opened = nodes[f"l{place}"], nodes[f"l{place}b" if is_met else f"l{place}"]
             if not is_met:
-                assert (there.kind, there.size_bytes, there.peer) == (node.kind, node.size_bytes, node.peer)
-                assert there.tag == node.tag
+                assert (present.kind, present.size_bytes, present.peer) == (node.kind, node.size_bytes, node.peer)
+                assert present.tag == node.tag
             met = {other for other in begun if own[other].kind is Kind.COLLECTIVE}
             assert set(opened.after) == {f"l{other}" for other in before} | {f"l{other}b" for other in met}
             assert set(opened.after_start) == {f"l{other}" for other in begun if other not in met}
             if is_met:  # all of it lies between its begin and its end
                 parts = {label for label in nodes if str(label).startswith((f"l{place}m", f"l{place}b"))}
                 assert parts == _reached(nodes, f"l{place}", f"l{place}b")
-        assert abs(sum(one.duration_ps for one in nodes.values()) - sum(one.duration_ps for one in own)) <= 500
+        assert abs(sum(item.duration_ps for item in nodes.values()) - sum(item.duration_ps for item in own)) <= 500
         first += len(own)
     assert all(again.partner[at] >= 0 for at, node in enumerate(again.nodes) if node.kind in (Kind.SEND, Kind.RECV))
     assert sent_bytes(back, Kind.SEND) == sent_bytes(back, Kind.RECV)
@@ -104,13 +104,13 @@ def test_what_is_written_is_read_back(made, tmp_path_factory):
 
 def _reached(nodes: dict[int | str, Node], end: str, begin: str) -> set[int | str]:
     """From its end back to its begin."""
-    found: set[int | str] = set()
+    result: set[int | str] = set()
     left: list[int | str] = [end]
     while left:
         label = left.pop()
         if label != begin:
-            new = set(nodes[label].after) - found
+            new = set(nodes[label].after) - result
             assert new or label != end
-            found |= new
+            result |= new
             left += new
-    return found
+    return result

@@ -28,9 +28,9 @@ def test_a_circle_in_a_rank_is_named():
 def test_ranks_that_wait_for_each_other_are_named():
     """Two groups in the other order on the other rank, on one stream: the classic way to hang NCCL."""
     groups = {"a": ((0, 1),), "b": ((0, 1),)}
-    one, other = [talk(1, 8, group="a"), talk(2, 8, 1, group="b")], [talk(1, 8, group="b"), talk(2, 8, 1, group="a")]
+    item, other = [talk(1, 8, group="a"), talk(2, 8, 1, group="b")], [talk(1, 8, group="b"), talk(2, 8, 1, group="a")]
     with pytest.raises(ConfigError, match=r"ranks wait for each other in a circle, and would for ever: rank \d: "):
-        link(trace(one, other, groups=groups))
+        link(trace(item, other, groups=groups))
 
 
 def test_two_ranks_that_receive_before_they_send_are_named():

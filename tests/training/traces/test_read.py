@@ -132,10 +132,10 @@ def test_what_the_observer_leaves_out_is_named(tmp_path, attributes, said):
 def _operated(folder: Path, rank: int, groups: int = 1) -> Path:
     """As PyTorch 2.14 wrote it with gloo, but for what nobody reads."""
     tensor = [6, 7, 0, 1000, 4, "cpu"]
-    made = [{"pg_name": str(group), "ranks": [], "group_size": 2} for group in range(groups)]
-    called, what = ("c10d::send", 54) if rank == 0 else ("c10d::recv_", 55)
+    result = [{"pg_name": str(group), "ranks": [], "group_size": 2} for group in range(groups)]
+    called, kind = ("c10d::send", 54) if rank == 0 else ("c10d::recv_", 55)
     nodes = [
-        {"id": 3, "name": "## process_group:init ##", "inputs": {"values": [json.dumps(made)]}},
+        {"id": 3, "name": "## process_group:init ##", "inputs": {"values": [json.dumps(result)]}},
         {
             "id": 9,
             "name": "c10d::allreduce_",
@@ -147,7 +147,7 @@ def _operated(folder: Path, rank: int, groups: int = 1) -> Path:
             "name": "c10d::allgather_",
             "inputs": {"values": [[[tensor, tensor]], [tensor], "<Object>", False, -1]},
         },
-        {"id": what, "name": called, "inputs": {"values": [[tensor], "<Object>", 1 - rank, 5]}},
+        {"id": kind, "name": called, "inputs": {"values": [[tensor], "<Object>", 1 - rank, 5]}},
     ]
     path = folder / f"gloo_{rank}.json"
     path.write_text(json.dumps({"schema": "1.1.1-chakra.0.0.4", "nodes": nodes}))
@@ -158,8 +158,8 @@ def test_operators_of_other_backends_say_it_by_their_tensors(tmp_path):
     for rank in range(2):
         _operated(tmp_path, rank)
     trace = read([tmp_path])
-    said = [(node.kind, node.collective, node.size_bytes, node.peer, node.tag) for node in trace.ranks[0]]
-    assert said == [
+    output = [(node.kind, node.collective, node.size_bytes, node.peer, node.tag) for node in trace.ranks[0]]
+    assert output == [
         (Kind.COLLECTIVE, Collective.ALL_REDUCE, 4000, -1, 0),
         (Kind.COLLECTIVE, Collective.ALL_GATHER, 8000, -1, 0),
         (Kind.SEND, None, 4000, 1, 5),
@@ -175,8 +175,8 @@ def test_operators_of_one_of_many_groups_are_refused(tmp_path):
 
 def test_a_folder_a_pattern_and_a_list_are_the_same(tmp_path):
     paths = [_observed(tmp_path, rank) for rank in range(2)]
-    found = [read(names).ranks for names in ([tmp_path], [f"{tmp_path}/et_*.json"], paths)]
-    assert found[0] == found[1] == found[2]
+    result = [read(names).ranks for names in ([tmp_path], [f"{tmp_path}/et_*.json"], paths)]
+    assert result[0] == result[1] == result[2]
 
 
 def test_files_that_are_no_trace_are_refused(tmp_path):

@@ -29,26 +29,26 @@ from weft.training.traces.trace import Kind
 @pytest.mark.parametrize("engine", ["flow", "packet"])
 def test_a_ring_in_goal_takes_what_its_program_takes(engine):
     fabric, ring = routed("star:hosts=4"), program("all_reduce", "ring", nodes=4)
-    found = replay(as_goal(ring, 1 << 20), fabric, engine=engine)
+    result = replay(as_goal(ring, 1 << 20), fabric, engine=engine)
     timed = run_program(ring, place(fabric), 1 << 20, engine=find_engine(engine))
-    assert found.total_s == pytest.approx(timed.time_ps * 1e-12, rel=1e-12)
+    assert result.total_s == pytest.approx(timed.time_ps * 1e-12, rel=1e-12)
 
 
 @pytest.mark.parametrize("engine", ["flow", "packet", "analytic"])
 def test_a_collective_takes_what_its_program_takes(engine):
     fabric, size_bytes = routed("star:hosts=4"), 1 << 20
-    found = replay(trace(*([talk(1, size_bytes)] for _ in range(4))), fabric, engine=engine.title())
-    assert found.engine == engine
+    result = replay(trace(*([talk(1, size_bytes)] for _ in range(4))), fabric, engine=engine.title())
+    assert result.engine == engine
     ring = program("all_reduce", "ring", nodes=4)
     timed = run_program(ring, place(fabric), size_bytes, engine=find_engine(engine))
-    assert found.total_s == pytest.approx(timed.time_ps * 1e-12, rel=1e-12)
+    assert result.total_s == pytest.approx(timed.time_ps * 1e-12, rel=1e-12)
 
 
 def test_what_is_small_takes_few_rounds_where_ranks_have_hosts_of_their_own():
     fabric = routed("star:hosts=8")
-    found = replay(trace(*([talk(1, 1 << 10)] for _ in range(8))), fabric)
+    result = replay(trace(*([talk(1, 1 << 10)] for _ in range(8))), fabric)
     few = run_program(program("all_reduce", "recursive-doubling", nodes=8), place(fabric), 1 << 10)
-    assert found.total_s == pytest.approx(few.time_ps * 1e-12, rel=1e-12)
+    assert result.total_s == pytest.approx(few.time_ps * 1e-12, rel=1e-12)
 
 
 @pytest.mark.parametrize("engine", ["flow", "analytic"])
@@ -60,18 +60,18 @@ def test_computing_alone_takes_its_critical_path(engine):
         compute(3, 4 * MS, 2, lane="a"),
         compute(4, 3 * MS, lane="b"),
     ]
-    found = replay(trace(nodes), routed("star:hosts=2"), engine=engine)
-    assert found.total_s == pytest.approx(6e-3)
-    assert found.ranks[0].compute_s == pytest.approx(6e-3)
-    assert found.ranks[0].exposed_s == found.ranks[0].waiting_s == 0
+    result = replay(trace(nodes), routed("star:hosts=2"), engine=engine)
+    assert result.total_s == pytest.approx(6e-3)
+    assert result.ranks[0].compute_s == pytest.approx(6e-3)
+    assert result.ranks[0].exposed_s == result.ranks[0].waiting_s == 0
 
 
 @pytest.mark.parametrize("engine", ["flow", "packet"])
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_every_message_starts_when_the_last_thing_it_waits_for_is_over(engine, seed):
     """Computing of any length before every message: the judge is a run in which each is told when to start."""
-    made = random_goal(world=4, rounds=5, seed=seed)
-    fabric, linked, clock = routed("star:hosts=4"), link(made), find_engine(engine)
+    result = random_goal(world=4, rounds=5, seed=seed)
+    fabric, linked, clock = routed("star:hosts=4"), link(result), find_engine(engine)
     ranks = place(fabric)
     times, runs = run_together(linked, ranks, clock, Options())
     assert runs > 1  # the first guess is not always right
@@ -85,14 +85,16 @@ def test_every_message_starts_when_the_last_thing_it_waits_for_is_over(engine, s
             assert times.end_ps[at] == max(times.begin_ps[at], times.end_ps[linked.partner[at]])
     sends = [at for at, node in enumerate(linked.nodes) if node.kind is Kind.SEND]
     laid = lay_out(linked, ranks)
-    told = Traffic.make(laid.src, laid.dst, laid.size_bytes, qp=laid.qp, start_ps=[times.begin_ps[at] for at in sends])
-    assert clock.run(fabric, told).finish_ps.tolist() == [times.end_ps[at] for at in sends]
+    messages = Traffic.make(
+        laid.src, laid.dst, laid.size_bytes, qp=laid.qp, start_ps=[times.begin_ps[at] for at in sends]
+    )
+    assert clock.run(fabric, messages).finish_ps.tolist() == [times.end_ps[at] for at in sends]
 
 
 def test_a_start_may_wait_for_a_start():
     """irequires: the second computation begins with the first, not after it."""
-    found = replay(goal(1, {0: ["a: calc 5000", "b: calc 7000", "b irequires a"]}), routed("star:hosts=2"))
-    assert found.total_s == pytest.approx(7e-6)
+    result = replay(goal(1, {0: ["a: calc 5000", "b: calc 7000", "b irequires a"]}), routed("star:hosts=2"))
+    assert result.total_s == pytest.approx(7e-6)
 
 
 def test_who_is_late_is_waited_for():
@@ -102,35 +104,36 @@ def test_who_is_late_is_waited_for():
     """
     fabric, size_bytes = routed("star:hosts=4"), 1 << 20
     late = [compute(1, MS), talk(2, size_bytes, 1)]
-    found = replay(trace(late, *([talk(2, size_bytes)] for _ in range(3))), fabric)
+    result = replay(trace(late, *([talk(2, size_bytes)] for _ in range(3))), fabric)
     alone = replay(trace(*([talk(2, size_bytes)] for _ in range(4))), fabric)
-    assert found.total_s == pytest.approx(1e-3 + alone.total_s, rel=1e-9)
-    assert found.ranks[0].waiting_s == pytest.approx(0, abs=1e-9)
-    assert found.ranks[0].compute_s == pytest.approx(1e-3)
-    for one in found.ranks[1:]:
-        assert 1e-3 <= one.waiting_s < 1e-3 + alone.total_s / 10
-        assert one.compute_s == 0
-        assert one.exposed_s == pytest.approx(found.total_s - one.waiting_s)
-    waits = [span for span in found.spans if span.kind == "wait"]
+    assert result.total_s == pytest.approx(1e-3 + alone.total_s, rel=1e-9)
+    assert result.ranks[0].waiting_s == pytest.approx(0, abs=1e-9)
+    assert result.ranks[0].compute_s == pytest.approx(1e-3)
+    for rank in result.ranks[1:]:
+        assert 1e-3 <= rank.waiting_s < 1e-3 + alone.total_s / 10
+        assert rank.compute_s == 0
+        assert rank.exposed_s == pytest.approx(result.total_s - rank.waiting_s)
+    waits = [span for span in result.spans if span.kind == "wait"]
     assert {span.track for span in waits} == {"rank 1", "rank 2", "rank 3"}
 
 
 def test_a_collective_beside_computing_is_hidden():
     """It runs while the rank computes: nothing of it is exposed, and the computation decides."""
     nodes = [talk(1, 1 << 20), compute(2, MS), compute(3, MS, 1)]
-    found = replay(trace(nodes, nodes), routed("star:hosts=2"))
-    assert found.total_s == pytest.approx(2e-3)
-    assert found.ranks[1].exposed_s == 0
+    result = replay(trace(nodes, nodes), routed("star:hosts=2"))
+    assert result.total_s == pytest.approx(2e-3)
+    assert result.ranks[1].exposed_s == 0
 
 
 def test_collectives_at_once_share_the_network_and_in_closed_form_do_not():
     size_bytes, groups = 8 << 20, {"a": ((0, 1, 2, 3),), "b": ((0, 1, 2, 3),)}
     nodes = [talk(1, size_bytes, group="a"), talk(2, size_bytes, group="b")]
     both = trace(nodes, nodes, nodes, nodes, groups=groups)
-    one = trace(*([nodes[0]] for _ in range(4)), groups=groups)
+    item = trace(*([nodes[0]] for _ in range(4)), groups=groups)
     fabric = routed("star:hosts=4")
     times = {
-        engine: [replay(made, fabric, engine=engine).total_s for made in (one, both)] for engine in ("flow", "analytic")
+        engine: [replay(result, fabric, engine=engine).total_s for result in (item, both)]
+        for engine in ("flow", "analytic")
     }
     assert times["flow"][1] > 1.9 * times["flow"][0]
     assert times["analytic"][1] == times["analytic"][0]
@@ -163,13 +166,13 @@ def test_the_closed_form_is_nccls():
     fabric, size_bytes = routed("superpod:su=1"), 64 << 20
     groups = {"g": tuple(tuple(gpu + 8 * server for server in range(4)) for gpu in range(8))}
     nodes = [talk(1, size_bytes, group="g"), compute(2, MS, 1)]
-    found = replay(trace(*([nodes] * 32), groups=groups), fabric, engine="analytic")
+    result = replay(trace(*([nodes] * 32), groups=groups), fabric, engine="analytic")
     servers = fabric.servers[:4]
     networks = measure(place(fabric, servers), Options(memory=Memory.GPUDIRECT)).networks
     one_gpu = dataclasses.replace(from_fabric(fabric, servers), gpus=1, nics=1)
-    wanted = estimate(one_gpu, Collective.ALL_REDUCE, size_bytes, networks=networks)
-    assert found.method == "alone"
-    assert found.total_s == pytest.approx(1e-3 + wanted.time_us * 1e-6, rel=1e-9)
+    expected = estimate(one_gpu, Collective.ALL_REDUCE, size_bytes, networks=networks)
+    assert result.method == "alone"
+    assert result.total_s == pytest.approx(1e-3 + expected.time_us * 1e-6, rel=1e-9)
 
 
 def test_groups_of_one_name_share_thin_uplinks_in_closed_form():
@@ -188,24 +191,26 @@ def test_groups_of_one_name_share_thin_uplinks_in_closed_form():
 
 def test_a_trace_too_large_to_run_is_estimated_and_not_run_packet_by_packet(monkeypatch):
     monkeypatch.setattr(module, "MOST_MESSAGES", 10)
-    made = trace(*([talk(1, 1 << 20)] for _ in range(4)))
+    result = trace(*([talk(1, 1 << 20)] for _ in range(4)))
     fabric = routed("star:hosts=4")
-    assert replay(made, fabric, engine="flow").method == "alone"
+    assert replay(result, fabric, engine="flow").method == "alone"
     with pytest.raises(ConfigError, match="too many to run packet by packet: use --engine flow"):
-        replay(made, fabric, engine="packet")
+        replay(result, fabric, engine="packet")
 
 
 def test_ranks_that_do_the_same_are_run_once_where_they_are_many(monkeypatch):
     """One rank stands for all, and all have its times."""
     nodes = (compute(1, MS), talk(2, 1 << 20, 1))
-    made = trace(*([] for _ in range(4)))
-    same = type(made)(source="made", format="made", files=made.files, ranks=(nodes,) * 4, groups=made.groups)
+    result = trace(*([] for _ in range(4)))
+    same = type(result)(source="made", format="made", files=result.files, ranks=(nodes,) * 4, groups=result.groups)
     fabric = routed("star:hosts=4")
     whole = replay(same, fabric, engine="analytic")
     monkeypatch.setattr(module, "MOST_MESSAGES", 3)
     short = replay(same, fabric, engine="analytic")
     assert short.total_s == whole.total_s
-    assert [(one.rank, one.exposed_s) for one in short.ranks] == [(one.rank, one.exposed_s) for one in whole.ranks]
+    assert [(rank.rank, rank.exposed_s) for rank in short.ranks] == [
+        (rank.rank, rank.exposed_s) for rank in whole.ranks
+    ]
     assert len(short.spans) == len(whole.spans) / 4
 
 
@@ -216,10 +221,10 @@ def test_more_ranks_than_gpus_are_refused():
 
 def test_a_trace_longer_than_engines_count_is_refused():
     nodes = [compute(1, 9 * 10**14), compute(2, 9 * 10**14), talk(3, 8, 2)]
-    made, fabric = trace(nodes, nodes), routed("star:hosts=2")
+    result, fabric = trace(nodes, nodes), routed("star:hosts=2")
     with pytest.raises(ConfigError, match="takes over 1,000 s: run less of it, or use the analytic engine"):
-        replay(made, fabric)
-    assert replay(made, fabric, engine="analytic").total_s == pytest.approx(1800, rel=1e-6)
+        replay(result, fabric)
+    assert replay(result, fabric, engine="analytic").total_s == pytest.approx(1800, rel=1e-6)
 
 
 def test_a_group_with_unequal_shares_of_servers_is_refused():
@@ -231,6 +236,6 @@ def test_a_group_with_unequal_shares_of_servers_is_refused():
 @pytest.mark.parametrize("kind", [one for one in Collective if one is not Collective.SEND_RECV])
 def test_every_collective_runs(kind):
     nodes = [talk(1, 4096, what=kind)]
-    found = replay(trace(*([nodes] * 4)), routed("star:hosts=4"))
-    assert found.total_s > 0
-    assert np.ptp([one.compute_s + one.exposed_s + one.waiting_s for one in found.ranks]) < 1e-12
+    result = replay(trace(*([nodes] * 4)), routed("star:hosts=4"))
+    assert result.total_s > 0
+    assert np.ptp([item.compute_s + item.exposed_s + item.waiting_s for item in result.ranks]) < 1e-12

@@ -47,8 +47,8 @@ def test_stages_have_groups_of_their_own(tmp_path):
 
 def test_forward_then_back_and_only_weight_gradients_are_not_waited_for(tmp_path):
     nodes = make(tmp_path).ranks[0]
-    said = [(node.name.removeprefix("all_"), node.duration_ps // 1000, node.size_bytes, node.after) for node in nodes]
-    assert said == [
+    output = [(node.name.removeprefix("all_"), node.duration_ps // 1000, node.size_bytes, node.after) for node in nodes]
+    assert output == [
         ("first forward", 1000, 0, ()),
         ("reduce first forward", 0, 4096, (0,)),
         ("second forward", 4000, 0, (1,)),

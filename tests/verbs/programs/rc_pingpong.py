@@ -57,8 +57,8 @@ def poll(count: int) -> list:
     while len(done) < count:
         if channel is not None:
             cq.req_notify()  # before each look: an event is of one completion, and the next asks for its own
-        found, wcs = cq.poll(count - len(done))
-        if not found and channel is not None:
+        result, wcs = cq.poll(count - len(done))
+        if not result and channel is not None:
             channel.get_cq_event(cq)
             cq.ack_events(1)
         done += wcs
