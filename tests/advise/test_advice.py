@@ -59,7 +59,7 @@ def test_own_server_template_needs_a_price_and_gets_the_fastest_roce_below_its_r
         Bench(Case(**case))
     quotes.write_text('"my-server.yaml" = { usd = 450_000, source = "offer", date = 2026-11-02 }')
     result = Bench(Case(**case, prices=read_prices(quotes))).rows()
-    assert [row.option.wire.name for row in result] == ["xdr", "roce-400", "eth-100-tcp"]
+    assert [row.option.interconnect.name for row in result] == ["xdr", "roce-400", "eth-100-tcp"]
     assert all(row.power_w for row in result)
     assert all(row.unit_usd > 0 for row in result)
 
@@ -115,8 +115,8 @@ def test_cost_of_tokens_agrees_with_weft_plan(tmp_path):
     model, prices = tmp_path / "config.json", read_prices()
     model.write_text(json.dumps(THREE_LAYERS))
     for row in Bench(Case(servers=2, model=str(model))).rows():
-        fabric = size(Request(servers=2, fabric=row.option.wire.name)).fabric
-        remaining = upkeep(bill_of(fabric, prices), prices, run=train(str(model), fabric, row.option.wire))
+        fabric = size(Request(servers=2, fabric=row.option.interconnect.name)).fabric
+        remaining = upkeep(bill_of(fabric, prices), prices, run=train(str(model), fabric, row.option.interconnect))
         assert row.unit_usd == pytest.approx(middle(remaining.per_tokens(remaining.cluster)) / 1_000)
 
 

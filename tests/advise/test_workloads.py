@@ -26,7 +26,7 @@ def test_mpi_waits_as_long_as_weft_osu_prints():
         for option in options(case):
             fabric = routed(option, case)
             ranks = place(fabric, fabric.servers[: case.servers])
-            rules = replace(options_of(option.wire, case.seed), memory=Memory.HOST)
+            rules = replace(options_of(option.interconnect, case.seed), memory=Memory.HOST)
             row = bench.run(ranks, bench.Settings(test=bench.Test.ALLREDUCE, only=(size_bytes,), options=rules)).rows[0]
             wait_us = 1e6 * Messages(case).run(option).seconds - 1000
             assert wait_us == pytest.approx(row.value)
@@ -39,7 +39,7 @@ def test_socket_workloads_do_not_profit_from_rdma():
         case = Case(workload=workload, servers=4, server="host")
         times = [Messages(case).run(option).seconds for option in options(case)]
         assert max(times) < 1.01 * min(times)
-        tcp = ideal_of(options(case)[-1].wire, case)[Pattern.PAIRS]
+        tcp = ideal_of(options(case)[-1].interconnect, case)[Pattern.PAIRS]
         there_and_back_us = 2 * (tcp.step_us + 4096 / tcp.adapter_gbyte_s / 1e3)
         assert times[-1] - 1 / case.rate == pytest.approx(there_and_back_us / 1e6, rel=0.05)
         assert {option.answer for option in options(case)} == {"InfiniBand", "Ethernet"}

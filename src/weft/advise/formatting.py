@@ -144,8 +144,8 @@ def _about_mixing(advice: Advice) -> str:
     """Return how much slower compute on InfiniBand is with storage on a separate Ethernet."""
     on, beside = (next(row for row in advice.rows if row.option.storage == kind) for kind in ("same", "ethernet"))
     return (
-        f"Mixed fabrics: compute on {on.option.wire.name} with storage on Ethernet makes one {advice.case.work.unit} "
-        f"{_difference(beside.seconds / on.seconds)} than with storage on the same fabric."
+        f"Mixed fabrics: compute on {on.option.interconnect.name} with storage on Ethernet makes one "
+        f"{advice.case.work.unit} {_difference(beside.seconds / on.seconds)} than with storage on the same fabric."
     )
 
 
@@ -153,7 +153,7 @@ def vendor_risk(advice: Advice) -> str:
     """Return a sentence on vendor risk, which is not part of the rule."""
     vendors = facts()["vendors"]
     sold = {name: len(vendors[name]["names"]) for name in vendors}
-    row = next((row for row in advice.rows if row.option.wire.network == "infiniband"), None)
+    row = next((row for row in advice.rows if row.option.interconnect.network == "infiniband"), None)
     buys = row is not None and row.price_usd and not advice.case.cloud
     bill = f": another {row.price.short} USD" if row and buys else ""
     return (

@@ -26,20 +26,24 @@ _SERVERS_OF_STORAGE = 8  # compute servers for each storage server
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
-    wire: Interconnect
+    interconnect: Interconnect
     storage: str = "none"  # as `Case.storage`
 
     @property
     def answer(self) -> str:
-        return ANSWERS[self.wire.network]
+        return ANSWERS[self.interconnect.network]
 
     @property
     def label(self) -> str:
-        return f"{self.wire.label}, storage on Ethernet" if self.storage == "ethernet" else self.wire.label
+        return (
+            f"{self.interconnect.label}, storage on Ethernet" if self.storage == "ethernet" else self.interconnect.label
+        )
 
     @property
     def name(self) -> str:
-        return f"{self.wire.name} + storage on Ethernet" if self.storage == "ethernet" else self.wire.name
+        return (
+            f"{self.interconnect.name} + storage on Ethernet" if self.storage == "ethernet" else self.interconnect.name
+        )
 
 
 def options(case: Case) -> tuple[Option, ...]:
@@ -55,15 +59,19 @@ def options(case: Case) -> tuple[Option, ...]:
     if fast.network != "infiniband" or not slower:
         raise ConfigError(f"{case.server} has {own.name}; give a --server with adapters for InfiniBand and RoCE")
     roce = max(slower, key=_rate)
-    wires = (fast, roce if case.work.rdma else catalog.interconnect(SOCKETS), catalog.interconnect(BESIDE))
+    interconnects = (fast, roce if case.work.rdma else catalog.interconnect(SOCKETS), catalog.interconnect(BESIDE))
     if case.work.name != "storage" or case.storage != "none":
-        return tuple(Option(wire=wire, storage=case.storage) for wire in wires)
-    mixed = Option(wire=fast, storage="ethernet")
-    return (Option(wire=fast, storage="same"), mixed, *(Option(wire=wire, storage="same") for wire in wires[1:]))
+        return tuple(Option(interconnect=interconnect, storage=case.storage) for interconnect in interconnects)
+    mixed = Option(interconnect=fast, storage="ethernet")
+    return (
+        Option(interconnect=fast, storage="same"),
+        mixed,
+        *(Option(interconnect=interconnect, storage="same") for interconnect in interconnects[1:]),
+    )
 
 
-def _rate(wire: Interconnect) -> float:
-    return catalog.adapter(wire.adapter).rate_gbit_s
+def _rate(interconnect: Interconnect) -> float:
+    return catalog.adapter(interconnect.adapter).rate_gbit_s
 
 
 def storage_servers(servers: int) -> int:
@@ -71,9 +79,9 @@ def storage_servers(servers: int) -> int:
 
 
 @cache
-def fabric_of(wire: Interconnect, server: str, servers: int, *, rails: bool = True) -> Fabric:
+def fabric_of(interconnect: Interconnect, server: str, servers: int, *, rails: bool = True) -> Fabric:
     """Return the planned fabric: rail-optimised with one adapter for each GPU, else a fat tree with one per server."""
-    return size(Request(servers=servers, server=server, fabric=wire.name, rails=None if rails else 1)).fabric
+    return size(Request(servers=servers, server=server, fabric=interconnect.name, rails=None if rails else 1)).fabric
 
 
 def fabrics(option: Option, case: Case, servers: int) -> tuple[Fabric, ...]:
@@ -81,7 +89,7 @@ def fabrics(option: Option, case: Case, servers: int) -> tuple[Fabric, ...]:
     more = storage_servers(servers) if option.storage == "same" else 0
     if servers + more < 2:
         return ()
-    own = fabric_of(option.wire, case.server, servers + more, rails=case.work.rdma)
+    own = fabric_of(option.interconnect, case.server, servers + more, rails=case.work.rdma)
     if option.storage != "ethernet":
         return (own,)
     ports = servers + storage_servers(servers) * constants()["appliance"]["adapters"]

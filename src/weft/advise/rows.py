@@ -111,7 +111,7 @@ class Bench:
         if _same_work(case, self.case):
             return self._run[option]
         guess = self.work.guess(option, case)
-        same_congestion = is_one_leaf(option.wire, case) == is_one_leaf(option.wire, self.case)
+        same_congestion = is_one_leaf(option.interconnect, case) == is_one_leaf(option.interconnect, self.case)
         fit = self._fit.get(option, 1.0) if same_congestion else 1.0
         return replace(guess, seconds=max(guess.free_s, guess.seconds * fit))
 
@@ -124,7 +124,7 @@ class Bench:
 
     def _row(self, option: Option, at: Point, timed: Timed) -> Row:
         bills = () if at.case.cloud else self._bills_of(option, at.case.servers)
-        one_vendor = option.wire.network == "infiniband"
+        one_vendor = option.interconnect.network == "infiniband"
         times, risk = (at.infiniband, at.risk) if one_vendor else (1.0, 0.0)
         own = [_times(item, times) for bill in bills[:1] for item in bill.items]
         beside = [item for bill in bills[1:] for item in bill.items]

@@ -63,4 +63,4 @@ def decide(rows: Sequence[Row], case: Case) -> Verdict:
 
 
 def _is_known_to_team(row: Row, team: str) -> bool:
-    return bool(team) and (row.option.wire.network == "infiniband") == (team == "infiniband")
+    return bool(team) and (row.option.interconnect.network == "infiniband") == (team == "infiniband")

@@ -72,14 +72,14 @@ class Training(Work):
 
     def _site(self, option: Option, case: Case) -> Site:
         """Return the site with the fabric that is billed."""
-        fabric = fabric_of(option.wire, case.server, case.servers)
+        fabric = fabric_of(option.interconnect, case.server, case.servers)
         return Site(
-            name=option.wire.name,
+            name=option.interconnect.name,
             fabric=fabric,
             template=template_of(fabric),
             servers=case.servers,
-            options=options_of(option.wire, case.seed),
-            interconnect=option.wire,
+            options=options_of(option.interconnect, case.seed),
+            interconnect=option.interconnect,
         )
 
     def _timed(self, step: Step, case: Case, written_s: float) -> Timed:
@@ -95,9 +95,9 @@ class Training(Work):
         return self._steps[point]
 
     def _fastest_of(self, option: Option, case: Case) -> Step:
-        card = case.template.card_for(option.wire)
+        card = case.template.card_for(option.interconnect)
         cluster = from_server(case.template.equipped(card).name, nodes=case.servers)
-        networks = ideal_of(option.wire, case) if case.servers > 1 else None
+        networks = ideal_of(option.interconnect, case) if case.servers > 1 else None
         steps = [
             run_step(self.transformer, layout, self.gpu, Ideal(cluster, layout, networks))
             for layout in self._layouts(option, case)
@@ -106,7 +106,7 @@ class Training(Work):
 
     def _layouts(self, option: Option, case: Case) -> list[Layout]:
         """Return the shortlist of the case scaled to this point; search again where none of it fits."""
-        over_tcp = option.wire.network == "tcp"
+        over_tcp = option.interconnect.network == "tcp"
         point = over_tcp, case.servers, case.batch(self.transformer.seq)
         if point not in self._found:
             fitting = self._cut(self._shortlist.get(over_tcp, []), case)
@@ -129,7 +129,7 @@ class Training(Work):
     def _search(self, option: Option, case: Case) -> list[Layout]:
         """Return the best layout for each tp, pp and ZeRO stage; the first is the one of `weft plan --train`."""
         if self._progress is not None:
-            self._progress(f"layouts of {self.transformer.name} on {case.gpus:,} GPUs, {option.wire.name}")
+            self._progress(f"layouts of {self.transformer.name} on {case.gpus:,} GPUs, {option.interconnect.name}")
         fixed = {"global_batch": case.batch(self.transformer.seq), "seq": self.transformer.seq}
         ways: dict[tuple[int, int, int], Layout] = {}
         try:

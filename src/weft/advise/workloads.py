@@ -75,29 +75,29 @@ class Work(ABC):
 
 
 def routed(option: Option, case: Case, more: int = 0) -> Fabric:
-    return _routed(option.wire, case.server, case.servers + more, case.work.rdma)
+    return _routed(option.interconnect, case.server, case.servers + more, case.work.rdma)
 
 
 @cache
-def _routed(wire: Interconnect, server: str, servers: int, rails: bool) -> Fabric:
-    return prepare(fabric_of(wire, server, servers, rails=rails))
+def _routed(interconnect: Interconnect, server: str, servers: int, rails: bool) -> Fabric:
+    return prepare(fabric_of(interconnect, server, servers, rails=rails))
 
 
-def cluster_of(wire: Interconnect, case: Case) -> Cluster:
+def cluster_of(interconnect: Interconnect, case: Case) -> Cluster:
     """Return the cluster as NCCL sees it; a server without GPUs counts as one rank."""
-    card = case.template.card_for(wire)
+    card = case.template.card_for(interconnect)
     if case.work.rdma and case.template.gpus:
         return from_server(case.template.equipped(card).name, nodes=case.servers)
     return Cluster(sm=90, gpus=1, nodes=case.servers, nics=1, nic_gbit_s=card.rate_gbit_s)
 
 
-def ideal_of(wire: Interconnect, case: Case) -> Networks:
+def ideal_of(interconnect: Interconnect, case: Case) -> Networks:
     """Return ideal networks with the number of switch hops that this many servers need."""
     switches = 1
-    if not is_one_leaf(wire, case):
-        tiers = int(levels(fabric_of(wire, case.server, case.servers, rails=case.work.rdma)).max())
+    if not is_one_leaf(interconnect, case):
+        tiers = int(levels(fabric_of(interconnect, case.server, case.servers, rails=case.work.rdma)).max())
         switches = 2 * tiers - 1
-    carrier = _carrier(wire, case)
+    carrier = _carrier(interconnect, case)
     cluster = cluster_of(carrier, case)
     return ideal_networks(
         cluster,
@@ -109,42 +109,44 @@ def ideal_of(wire: Interconnect, case: Case) -> Networks:
     )
 
 
-def is_one_leaf(wire: Interconnect, case: Case) -> bool:
+def is_one_leaf(interconnect: Interconnect, case: Case) -> bool:
     """Return whether one leaf switch (per rail) joins all servers."""
-    ports = catalog.switch(wire.switch).ports
+    ports = catalog.switch(interconnect.switch).ports
     return case.servers <= (ports // 2 if case.work.rdma else ports)
 
 
-def _carrier(wire: Interconnect, case: Case) -> Interconnect:
+def _carrier(interconnect: Interconnect, case: Case) -> Interconnect:
     """Return the interconnect that times the messages: sockets over InfiniBand are timed as TCP."""
-    return wire if case.work.rdma or wire.network == "tcp" else catalog.interconnect(SOCKETS)
+    return interconnect if case.work.rdma or interconnect.network == "tcp" else catalog.interconnect(SOCKETS)
 
 
 def measured(option: Option, case: Case) -> Networks:
     """Return networks measured over the fabric's routes while all servers send."""
-    wire, ranks = _placed(option, case)
-    measurement = measure(ranks, options_of(wire, case.seed), patterns=(Pattern.RING, Pattern.PAIRS))
-    more_us = _cloud_us(wire, case)
+    interconnect, ranks = _placed(option, case)
+    measurement = measure(ranks, options_of(interconnect, case.seed), patterns=(Pattern.RING, Pattern.PAIRS))
+    more_us = _cloud_us(interconnect, case)
     return {name: replace(network, step_us=network.step_us + more_us) for name, network in measurement.networks.items()}
 
 
 def processes_of(option: Option, case: Case) -> FabricInterconnect:
     """Return the fabric as MPI uses it: one process on each server, in host memory."""
-    wire, ranks = _placed(option, case)
-    rules = replace(options_of(wire, case.seed), memory=Memory.HOST)
-    return FabricInterconnect(ranks=ranks, ppn=1, options=rules, more_us=_cloud_us(wire, case))
+    interconnect, ranks = _placed(option, case)
+    rules = replace(options_of(interconnect, case.seed), memory=Memory.HOST)
+    return FabricInterconnect(ranks=ranks, ppn=1, options=rules, more_us=_cloud_us(interconnect, case))
 
 
 def _placed(option: Option, case: Case) -> tuple[Interconnect, Ranks]:
-    wire = _carrier(option.wire, case)
-    fabric = routed(replace(option, wire=wire), case)
-    return wire, place(fabric, fabric.servers[: case.servers])
+    interconnect = _carrier(option.interconnect, case)
+    fabric = routed(replace(option, interconnect=interconnect), case)
+    return interconnect, place(fabric, fabric.servers[: case.servers])
 
 
-def _cloud_us(wire: Interconnect, case: Case) -> float:
+def _cloud_us(interconnect: Interconnect, case: Case) -> float:
     """Return the delay that virtual machines add to a message on Ethernet; times of cloud adapters include it."""
     return (
-        times().network.cloud_ethernet_us if case.cloud and wire.network != "infiniband" and not wire.transport else 0
+        times().network.cloud_ethernet_us
+        if case.cloud and interconnect.network != "infiniband" and not interconnect.transport
+        else 0
     )
 
 
@@ -171,7 +173,7 @@ class Messages(Work):
             return self._timed(0.0, case)
         if case.work.name == "mpi":
             return self._timed(all_reduce_us(self._ideal_processes(option, case), case.bytes_sent), case)
-        return self._timed(self._answer_us(ideal_of(option.wire, case), option, case), case)
+        return self._timed(self._answer_us(ideal_of(option.interconnect, case), option, case), case)
 
     def units_of_work(self, case: Case) -> float:
         """Return millions of units: one for each GPU, or one for all with MPI."""
@@ -182,11 +184,11 @@ class Messages(Work):
         two = replace(self.case, servers=2)
         if option not in self._pairs:
             self._pairs[option] = processes_of(option, two)
-        step_us, near_us = (ideal_of(option.wire, size)[Pattern.PAIRS].step_us for size in (case, two))
+        step_us, near_us = (ideal_of(option.interconnect, size)[Pattern.PAIRS].step_us for size in (case, two))
         return IdealInterconnect(pair=self._pairs[option], servers=case.servers, more_us=step_us - near_us)
 
     def _answer_us(self, networks: Networks, option: Option, case: Case) -> float:
-        pairs, nics = networks[Pattern.PAIRS], cluster_of(option.wire, case).nics
+        pairs, nics = networks[Pattern.PAIRS], cluster_of(option.interconnect, case).nics
         return 2 * (pairs.step_us + case.per_server / nics * case.bytes_sent / pairs.adapter_gbyte_s / 1e3)
 
     def _timed(self, wait_us: float, case: Case) -> Timed:
@@ -221,7 +223,7 @@ def store_of(option: Option, case: Case) -> Store:
     ranks = place(fabric, fabric.servers[: case.servers])
     if option.storage == "ethernet":
         return beside(ranks, more, case.seed)
-    return sharing(ranks, fabric.servers[case.servers :], options_of(option.wire, case.seed))
+    return sharing(ranks, fabric.servers[case.servers :], options_of(option.interconnect, case.seed))
 
 
 def transfer_s(option: Option, case: Case, total_bytes: float, most_bytes: float, disk: str) -> float:
@@ -230,9 +232,11 @@ def transfer_s(option: Option, case: Case, total_bytes: float, most_bytes: float
     most_bytes: the data of the rank with the most.
     """
     apart, box = option.storage == "ethernet", constants()["appliance"]
-    wire = catalog.interconnect(BESIDE) if apart else option.wire
-    line_gbyte_s = gbyte_s(catalog.adapter(wire.adapter).rate_gbit_s if apart else cluster_of(wire, case).nic_gbit_s)
-    nics = 1 if apart else cluster_of(wire, case).nics
+    interconnect = catalog.interconnect(BESIDE) if apart else option.interconnect
+    line_gbyte_s = gbyte_s(
+        catalog.adapter(interconnect.adapter).rate_gbit_s if apart else cluster_of(interconnect, case).nic_gbit_s
+    )
+    nics = 1 if apart else cluster_of(interconnect, case).nics
     boxes = storage_servers(case.servers)
     ports = boxes * (box["adapters"] if apart else min(box["adapters"], nics))
     rates = np.array([line_gbyte_s * nics / case.per_server, line_gbyte_s * ports, boxes * box[disk]])

@@ -212,5 +212,5 @@ def _wire(sized: Size) -> Interconnect:
     """Return the requested interconnect, else the native one of the servers' adapters."""
     if not len(sized.fabric.of_kind(NodeKind.GPU)):
         raise ConfigError(f"{sized.spec} has no GPUs to train on; leave out --train")
-    requested = sized.request.wire if sized.request else None
+    requested = sized.request.interconnect if sized.request else None
     return requested or own_interconnect(template_of(sized.fabric))

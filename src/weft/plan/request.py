@@ -40,11 +40,12 @@ class Request:
         if (self.gpus is None) == (self.servers is None):
             raise ConfigError("give the size of the cluster by --gpus or by --servers, such as --gpus 1024")
         if self.fabric is not None and self.switch is not None:
-            wire, switch = catalog.interconnect(self.fabric), catalog.switch(self.switch)
-            if wire.speed not in switch.speeds:
+            interconnect, switch = catalog.interconnect(self.fabric), catalog.switch(self.switch)
+            if interconnect.speed not in switch.speeds:
                 speeds = " or ".join(switch.speeds)
                 raise ConfigError(
-                    f"--fabric {wire.name} is {wire.speed}, --switch {switch.name} supports {speeds}; leave out one"
+                    f"--fabric {interconnect.name} is {interconnect.speed}, --switch {switch.name} supports {speeds}; "
+                    "leave out one"
                 )
         if self.gpus is not None and not self.template.gpus:
             raise ConfigError(f"{self.template.name} has no GPUs; give the number of servers, --servers {self.gpus}")
@@ -73,11 +74,11 @@ class Request:
         """The server as bought: with the card for the fabric, and with the requested rails cabled."""
         box = catalog.server(self.server)
         box = box if self.rails is None else box.cabled(self.rails)
-        wire = self.wire
-        return box if wire is None else box.equipped(box.card_for(wire))
+        interconnect = self.interconnect
+        return box if interconnect is None else box.equipped(box.card_for(interconnect))
 
     @property
-    def wire(self) -> catalog.Interconnect | None:
+    def interconnect(self) -> catalog.Interconnect | None:
         """The interconnect of the catalog; None if the switch belongs to none and joins the servers' own cards."""
         if self.fabric is not None:
             return catalog.interconnect(self.fabric)
@@ -92,9 +93,9 @@ class Request:
     def switch_model(self) -> catalog.Switch:
         if self.switch is not None:
             return catalog.switch(self.switch)
-        wire = self.wire
-        assert wire is not None, "without --switch there is an interconnect"
-        return catalog.switch(wire.switch)
+        interconnect = self.interconnect
+        assert interconnect is not None, "without --switch there is an interconnect"
+        return catalog.switch(interconnect.switch)
 
     @property
     def radix(self) -> int:

@@ -161,7 +161,7 @@ def _check_fits(request: Request, servers: int) -> None:
     each = request.template.gpus if request.gpus is not None else 1
     most, switch = _most(request), request.switch_model
     way_out = [f"take {most * each:,} {request.unit}"] if most > 0 else []
-    way_out += [f"--fabric {wire.name} ({wire.switch})" for wire in _wider(request, servers)]
+    way_out += [f"--fabric {interconnect.name} ({interconnect.switch})" for interconnect in _wider(request, servers)]
     raise ConfigError(
         f"{servers * each:,} {request.unit} do not fit: a {request.kind} of {switch.name}, {request.radix} ports, "
         f"joins {most:,} servers with {request.template.rails} rails at most\n  {', or '.join(way_out)}"
@@ -171,12 +171,18 @@ def _check_fits(request: Request, servers: int) -> None:
 def _wider(request: Request, servers: int) -> list[catalog.Interconnect]:
     """Return up to two interconnects that can join so many servers: same technology first, then fewest switch ports."""
 
-    def far(wire: catalog.Interconnect) -> tuple[bool, int]:
-        switch = catalog.switch(wire.switch)
+    def far(interconnect: catalog.Interconnect) -> tuple[bool, int]:
+        switch = catalog.switch(interconnect.switch)
         return switch.technology is not request.switch_model.technology, switch.ports
 
-    wires = sorted((interconnect for interconnect in catalog.interconnects() if not interconnect.transport), key=far)
-    return [wire for wire in wires if servers <= _most(replace(request, fabric=wire.name, switch=None))][:2]
+    interconnects = sorted(
+        (interconnect for interconnect in catalog.interconnects() if not interconnect.transport), key=far
+    )
+    return [
+        interconnect
+        for interconnect in interconnects
+        if servers <= _most(replace(request, fabric=interconnect.name, switch=None))
+    ][:2]
 
 
 def _part(whole: Fabric, servers: int) -> Fabric:
@@ -205,9 +211,9 @@ def _notes(request: Request, servers: int, later: int) -> Iterator[str]:
     else:
         yield from _near_sizes(request, later)
     if (
-        request.wire is not None and request.wire.transport
+        request.interconnect is not None and request.interconnect.transport
     ):  # cloud interconnects are represented by parts that are sold
-        yield f"{request.wire.name}: {request.wire.note}."
+        yield f"{request.interconnect.name}: {request.interconnect.note}."
     else:
         yield from _other_cards(request)
     if later == 1:

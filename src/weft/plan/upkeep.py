@@ -95,7 +95,9 @@ def upkeep(bill: Bill, prices: Prices, *, run: Run | None = None) -> Upkeep:
     return Upkeep(bill=bill, years=years, pue=pue, electricity=electricity, run=run)
 
 
-def train(model: str, fabric: Fabric, wire: Interconnect, *, seed: int = 1, progress: Progress | None = None) -> Run:
+def train(
+    model: str, fabric: Fabric, interconnect: Interconnect, *, seed: int = 1, progress: Progress | None = None
+) -> Run:
     """Run training of a model on all GPUs of a fabric, with the fastest layout."""
     from weft.collectives.interconnect import options_of, template_of
     from weft.collectives.ranks import compute_servers
@@ -106,12 +108,12 @@ def train(model: str, fabric: Fabric, wire: Interconnect, *, seed: int = 1, prog
 
     transformer = find(model)
     site = Site(
-        name=wire.name,
+        name=interconnect.name,
         fabric=fabric,
         template=template_of(fabric),
         servers=len(compute_servers(fabric)),
-        options=options_of(wire, seed),
-        interconnect=wire,
+        options=options_of(interconnect, seed),
+        interconnect=interconnect,
     )
     fixed = {"global_batch": SEQUENCES_PER_GPU * site.gpus, "seq": transformer.seq}
     return run_job(transformer, search(transformer, site, fixed, progress)[0].layout, site)

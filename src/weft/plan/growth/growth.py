@@ -91,8 +91,8 @@ def grow(
     for number, batch in enumerate(batches, start=1):
         progress(f"step {number} of {len(batches)}")
         was = set(plugged)
-        for wire in batch.out:
-            del plugged[wire]
+        for cable in batch.out:
+            del plugged[cable]
         during = prover.prove(plugged, f"step {number}, with its cables out") if batch.out else None
         plugged |= dict.fromkeys(batch.into)
         after = prover.prove(plugged, f"step {number}")
@@ -129,7 +129,7 @@ def _batches(merged: MergedFabric, keep: float) -> list[Batch]:
 
 
 def _shares(merged: MergedFabric, below: float) -> list[float]:
-    counts = set(Counter(wire.low[0] for wire in merged.today if merged.is_uplink(wire)).values())
+    counts = set(Counter(cable.low[0] for cable in merged.today if merged.is_uplink(cable)).values())
     shares = {Fraction(some, count) for count in counts for some in range(1, count)}
     # Rounded down, so that a printed share is valid when given as --keep.
     return [int(share * 100) / 100 for share in sorted(shares, reverse=True) if share < below and share * 100 >= 1]
@@ -140,15 +140,15 @@ class _Prover:
         self.merged = merged
         is_host = merged.bare.nodes.kind != NodeKind.SWITCH
         self.hosts = np.array(sorted(device for device in merged.old if is_host[device]), np.int64)
-        self.base = Counter(wire.low[0] for wire in merged.today if merged.is_uplink(wire))
+        self.base = Counter(cable.low[0] for cable in merged.today if merged.is_uplink(cable))
 
-    def prove(self, wires: Iterable[Cable], when: str) -> Proof:
+    def prove(self, cables: Iterable[Cable], when: str) -> Proof:
         """Route the part that is connected to today's hosts, and prove it.
 
         During a growth `auto` may overload some spines where up-down does not; the faster of the two is used.
         """
-        wires = list(wires)
-        fabric = self.merged.cabled(wires)
+        cables = list(cables)
+        fabric = self.merged.cabled(cables)
         in_island = self._island(fabric, when)
         island = fabric.subset(keep_nodes=in_island)
         today = np.isin(np.flatnonzero(in_island), self.hosts)
@@ -156,7 +156,7 @@ class _Prover:
         if best.slowdown > 1:
             best = min(best, _route(island, today, when, "up-down"), key=lambda found: found.slowdown)
         hosts = int((island.nodes.kind != NodeKind.SWITCH).sum())
-        return replace(best, hosts=hosts, worst_leaf=self._worst_leaf(wires))
+        return replace(best, hosts=hosts, worst_leaf=self._worst_leaf(cables))
 
     def _island(self, fabric: Fabric, when: str) -> NDArray[np.bool_]:
         """Return the devices that are connected to today's hosts."""
@@ -170,8 +170,8 @@ class _Prover:
         island: NDArray[np.bool_] = label == mine
         return island
 
-    def _worst_leaf(self, wires: list[Cable]) -> float:
-        up = Counter(wire.low[0] for wire in wires if self.merged.is_uplink(wire))
+    def _worst_leaf(self, cables: list[Cable]) -> float:
+        up = Counter(cable.low[0] for cable in cables if self.merged.is_uplink(cable))
         return min(
             (up[device] / count for device, count in self.base.items() if self.merged.level[device] == 1), default=1.0
         )
@@ -191,7 +191,7 @@ def _route(fabric: Fabric, today: NDArray[np.bool_], when: str, engine: str) -> 
 
 def _racked(merged: MergedFabric, was: set[Cable], batch: Batch) -> Counter[str]:
     """Count the new devices that get their first cable, by tier."""
-    had, has = ({end[0] for wire in wires for end in (wire.low, wire.high)} for wires in (was, batch.into))
+    had, has = ({end[0] for cable in cables for end in (cable.low, cable.high)} for cables in (was, batch.into))
     nodes = merged.bare.nodes
     new = has - had - merged.old
     boxes = {nodes.name[device].partition("/")[0]: int(merged.level[device]) for device in new}
@@ -200,5 +200,5 @@ def _racked(merged: MergedFabric, was: set[Cable], batch: Batch) -> Counter[str]
 
 
 def _retired(merged: MergedFabric) -> tuple[str, ...]:
-    used = {end[0] for wire in (*merged.stay, *merged.come) for end in (wire.low, wire.high)}
+    used = {end[0] for cable in (*merged.stay, *merged.come) for end in (cable.low, cable.high)}
     return tuple(merged.bare.nodes.name[device] for device in sorted(merged.old - used))

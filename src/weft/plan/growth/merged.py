@@ -46,21 +46,21 @@ class MergedFabric:
     come: tuple[Cable, ...]  # of the target, in its ports
     old: frozenset[int]  # devices of today
 
-    def cabled(self, wires: Iterable[Cable]) -> Fabric:
+    def cabled(self, chosen: Iterable[Cable]) -> Fabric:
         """Return the devices with these cables."""
-        cables = list(wires)
-        ends = np.array([(*wire.low, *wire.high) for wire in cables], np.int64).reshape(-1, 4)
+        cables = list(chosen)
+        ends = np.array([(*cable.low, *cable.high) for cable in cables], np.int64).reshape(-1, 4)
         a, b = (self.bare.first_port[ends[:, i]] + ends[:, i + 1] for i in (0, 2))
-        kinds = self.stock.take(np.array([wire.kind for wire in cables], np.int64))
+        kinds = self.stock.take(np.array([cable.kind for cable in cables], np.int64))
         return self.bare.with_links(replace(kinds, a=a.astype(np.int32), b=b.astype(np.int32)))
 
     @cached_property
     def today(self) -> tuple[Cable, ...]:
         return (*self.stay, *self.go)
 
-    def is_uplink(self, wire: Cable) -> bool:
+    def is_uplink(self, cable: Cable) -> bool:
         """Return whether a cable leads from a switch to one of a higher tier."""
-        low, high = wire.low[0], wire.high[0]
+        low, high = cable.low[0], cable.high[0]
         return bool(self.bare.nodes.kind[low] == NodeKind.SWITCH and self.level[low] < self.level[high])
 
 
@@ -74,8 +74,8 @@ def merge(today: Fabric, target: Fabric, roles: Roles) -> MergedFabric:
     level = np.concatenate((levels(target)[list(device)], levels(today)[retired]))
     links = [fabric.links.take(cables(fabric)) for fabric in (today, target)]
     stock = LinkColumns(**{name: np.concatenate([getattr(columns, name) for columns in links]) for name in _FIELDS})
-    mine = _wires(today, old, level, 0)
-    theirs = _wires(target, device, level, len(links[0]))
+    mine = _cables_of(today, old, level, 0)
+    theirs = _cables_of(target, device, level, len(links[0]))
     stay, go, come = _split(mine, theirs)
     return MergedFabric(
         bare=_bare(today, target, {role: node for node, role in place.items()}, device, retired),
@@ -98,36 +98,36 @@ def _network(fabric: Fabric) -> list[int]:
     return nodes
 
 
-def _wires(fabric: Fabric, device: Mapping[int, int], level: NDArray[np.int16], first: int) -> list[Cable]:
+def _cables_of(fabric: Fabric, device: Mapping[int, int], level: NDArray[np.int16], first: int) -> list[Cable]:
     rows = np.flatnonzero(cables(fabric))
     ends = []
     for slots in (fabric.links.a[rows], fabric.links.b[rows]):
         nodes = [device[node] for node in fabric.ports.node[slots].tolist()]
         ends.append(list(zip(nodes, fabric.ports.number[slots].tolist(), strict=True)))
-    wires = []
+    result = []
     for i, (a, b) in enumerate(zip(*ends, strict=True)):
         low, high = sorted((a, b), key=lambda end: (level[end[0]], end))
-        wires.append(Cable(low, high, first + i))
-    return wires
+        result.append(Cable(low, high, first + i))
+    return result
 
 
 def _split(mine: list[Cable], theirs: list[Cable]) -> tuple[list[Cable], list[Cable], list[Cable]]:
     """Return the cables that stay, go and come; of parallel ones those in the target's ports stay."""
     due: dict[tuple[int, int], list[Cable]] = defaultdict(list)
-    for wire in theirs:
-        due[wire.low[0], wire.high[0]].append(wire)
+    for cable in theirs:
+        due[cable.low[0], cable.high[0]].append(cable)
     present: dict[tuple[int, int], list[Cable]] = defaultdict(list)
-    for wire in mine:
-        present[wire.low[0], wire.high[0]].append(wire)
-    stay, go, come = [], [], [wire for pair, wires in due.items() if pair not in present for wire in wires]
-    for pair, wires in present.items():
-        planned = {(wire.low, wire.high) for wire in due[pair]}
-        wires.sort(key=lambda wire: (wire.low, wire.high) not in planned)
-        staying = wires[: len(due[pair])]
+    for cable in mine:
+        present[cable.low[0], cable.high[0]].append(cable)
+    stay, go, come = [], [], [cable for pair, parallel in due.items() if pair not in present for cable in parallel]
+    for pair, parallel in present.items():
+        planned = {(cable.low, cable.high) for cable in due[pair]}
+        parallel.sort(key=lambda cable: (cable.low, cable.high) not in planned)
+        staying = parallel[: len(due[pair])]
         stay += staying
-        go += wires[len(staying) :]
-        exact = {(wire.low, wire.high) for wire in staying} & planned
-        spare = [wire for wire in due[pair] if (wire.low, wire.high) not in exact]
+        go += parallel[len(staying) :]
+        exact = {(cable.low, cable.high) for cable in staying} & planned
+        spare = [cable for cable in due[pair] if (cable.low, cable.high) not in exact]
         come += spare[len(staying) - len(exact) :]
     return stay, go, come
 

@@ -6,7 +6,7 @@ int ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *eve
     struct weft_AsyncEvent told;
     if (wait_for_event(context->async_fd, &told, sizeof(told)) != sizeof(told)) return -1;
     event->event_type = told.type;
-    event->element.cq = (void *)told.element; /* or a queue pair, or a shared queue */
+    event->element.cq = (void *)told.element; /* or a queue pair, or a shared receive queue */
     switch (told.type) {
     case IBV_EVENT_CQ_ERR:
         ((struct weft_cq *)event->element.cq)->async_events++;

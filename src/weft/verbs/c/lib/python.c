@@ -1,7 +1,7 @@
-/* The way to Python: found or started once in a process, never ended.
+/* Calls into Python, which is found or started once per process and never ended.
 
-   In a program that is Python itself it is that one, if it is of the same version; else the libpython of the Python
-   that weft runs with is loaded. Either way Python gets the address of `entry`, and writes the function to call there. */
+   A Python program's own interpreter is used if its version is weft's; otherwise the libpython of weft's Python is
+   loaded. Python gets the address of `entry` and writes the function to call there. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdarg.h>
@@ -88,7 +88,7 @@ static bool load(void)
     void (*set_name)(const wchar_t *) = (void (*)(const wchar_t *))dlsym(library, "Py_SetProgramName");
     void (*initialize)(int) = (void (*)(int))dlsym(library, "Py_InitializeEx");
     int *no_site = (int *)dlsym(library, "Py_NoSiteFlag");
-    if (no_site) *no_site = 1; /* WEFT_START adds the folders that are needed, without a look at all that is installed */
+    if (no_site) *no_site = 1; /* WEFT_START adds the needed folders without searching all installed packages */
     wchar_t *name = decode ? decode(WEFT_EXECUTABLE, NULL) : NULL;
     if (set_name && name) set_name(name);
     initialize(0);
@@ -96,7 +96,7 @@ static bool load(void)
     return true;
 }
 
-/* A copy of this process, by fork: Python has to know before, and after in both. Where Python itself forks it does. */
+/* fork: notify Python before it, and after it in both processes. Where Python itself forks, it does so. */
 
 static _Thread_local int forking, forking_state;
 
@@ -162,8 +162,8 @@ static bool start(void)
 }
 
 static pthread_mutex_t starting = PTHREAD_MUTEX_INITIALIZER;
-static int started; /* 1: it runs, -1: it cannot */
-static _Thread_local bool is_known; /* this thread, to Python */
+static int started; /* 1: running, -1: failed */
+static _Thread_local bool is_known; /* Python has a state for this thread */
 
 int weft_call(int operation, void *words)
 {
@@ -174,7 +174,7 @@ int weft_call(int operation, void *words)
         if (started < 0) return ENOSYS;
     }
     if (weft_is_guest && !is_initialized()) return operation == WEFT_Close ? 0 : ENODEV; /* the program's Python has ended */
-    if (!is_known) { /* what Python keeps of a thread stays, or each call would make it anew */
+    if (!is_known) { /* keep Python's state of the thread, instead of creating it at each call */
         is_known = true;
         if (!gil_check()) {
             gil_ensure();
@@ -182,7 +182,7 @@ int weft_call(int operation, void *words)
         }
     }
     int error = ((call_function *)entry.call)(operation, words);
-    if (error) errno = error; /* verbs that give the error number set it too, and programs print it */
+    if (error) errno = error; /* verbs that return an error number also set errno, and programs print it */
     return error;
 }
 

@@ -1,4 +1,4 @@
-/* Addresses of sockets, which here are GIDs: IPv6 as it is, IPv4 mapped into it. Those of InfiniBand, AF_IB, say so. */
+/* Socket addresses as GIDs: IPv6 unchanged, IPv4 as mapped IPv6; AF_IB addresses contain a GID. */
 #include <netdb.h>
 
 #include "cm.h"
@@ -74,7 +74,7 @@ static struct sockaddr *copy_of(const struct sockaddr *address, socklen_t length
     return made;
 }
 
-/* Of a host of the lab; EAI_NONAME if there is no lab, or no such host in it. */
+/* Resolve the name of a host of the lab; EAI_NONAME without a lab or such a host. */
 static int find_host(const char *node, const char *service, int family, struct addrinfo **found)
 {
     static const struct addrinfo numeric = {.ai_family = AF_INET6, .ai_flags = AI_NUMERICHOST};
@@ -137,7 +137,7 @@ int rdma_getaddrinfo(const char *node, const char *service, const struct rdma_ad
         *where = copy_of(found->ai_addr, found->ai_addrlen);
         *(is_passive ? &made->ai_src_len : &made->ai_dst_len) = found->ai_addrlen;
         freeaddrinfo(found);
-    } else if (hints->ai_dst_len) { /* addresses, in the place of names */
+    } else if (hints->ai_dst_len) { /* addresses instead of names */
         made->ai_dst_addr = copy_of(hints->ai_dst_addr, hints->ai_dst_len);
         made->ai_dst_len = hints->ai_dst_len;
     }

@@ -1,4 +1,4 @@
-/* What the files of librdmacm know of each other. */
+/* Declarations shared by the files of librdmacm. */
 #pragma once
 #include "weft.h"
 
@@ -8,32 +8,32 @@
 
 struct channel {
     struct rdma_event_channel channel;
-    int events; /* where Python writes a byte for each */
+    int events; /* Python writes one byte per event */
     uint32_t handle;
 };
 
-struct group { /* that an identifier is in, or wants to be in */
+struct group { /* of which an identifier is a member, or which it is joining */
     struct group *next;
     struct sockaddr_storage address;
     void *context;
-    union ibv_gid gid; /* on the wire */
-    int is_attached;   /* the queue pair, to it */
+    union ibv_gid gid; /* in packets */
+    int is_attached;   /* the queue pair is attached to it */
 };
 
 struct id {
     struct rdma_cm_id id;
     uint32_t handle;
-    int is_sync, is_listening; /* is_sync: each call waits, as it has no channel of the program's */
-    struct ibv_qp_init_attr *init; /* for queue pairs of those who come, of an endpoint that listens */
+    int is_sync, is_listening; /* is_sync: without a channel of the program each call waits */
+    struct ibv_qp_init_attr *init; /* of a listening endpoint: for queue pairs of new connections */
     struct group *groups;
     pthread_mutex_t mutex;
     pthread_cond_t cond;
-    uint32_t acked; /* events that the program has dealt with; Python knows how many it got */
+    uint32_t acked; /* events that the program has acknowledged; Python counts the delivered ones */
 };
 
 struct event {
-    struct rdma_cm_event event; /* first: it is what a program has */
-    struct id *counted;         /* who is not destroyed before it is acknowledged */
+    struct rdma_cm_event event; /* first, because programs hold its address */
+    struct id *counted;         /* not destroyed before the event is acknowledged */
     uint8_t private_data[PRIVATE_DATA_MAX];
 };
 
@@ -41,7 +41,7 @@ struct event {
 
 struct id *make_id(struct rdma_event_channel *, void *context, int ps, int qp_type);
 void free_id(struct id *);
-int use_device(struct rdma_cm_id *); /* the device and domain that all share; 0, or -1 and errno */
+int use_device(struct rdma_cm_id *); /* set the shared device and domain; 0, or -1 and errno */
 
 /* -- addresses.c -------------------------------------------------------------------------------------------------- */
 
@@ -52,11 +52,11 @@ void set_address(struct sockaddr_storage *, const struct rdma_cm_id *, int famil
 
 /* -- events.c ----------------------------------------------------------------------------------------------------- */
 
-int complete(struct id *); /* waits for the next event of one without a channel; 0, or -1 and errno */
+int complete(struct id *); /* wait for the next event of an identifier without a channel; 0, or -1 and errno */
 
 /* -- connections.c ------------------------------------------------------------------------------------------------ */
 
-int get_ready(struct rdma_cm_id *); /* its queue pair, once both ends have spoken; 0, or an error number */
+int get_ready(struct rdma_cm_id *); /* make its queue pair ready after the handshake; 0, or an error number */
 
 /* -- groups.c ----------------------------------------------------------------------------------------------------- */
 

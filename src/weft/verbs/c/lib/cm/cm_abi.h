@@ -1,4 +1,4 @@
-/* The binary interface of librdmacm.so.1, as abi.h is that of libibverbs. A test compares every field with rdma_cma.h. */
+/* The binary interface of librdmacm.so.1; abi.h has that of libibverbs. A test compares every field with rdma_cma.h. */
 #pragma once
 #include <netinet/in.h>
 #include <sys/socket.h>

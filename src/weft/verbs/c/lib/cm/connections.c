@@ -1,4 +1,4 @@
-/* Connections: asking for one, answering, and ending it. The queue pair of an identifier goes along. */
+/* Connections: request, accept or reject, and disconnect. The state of the identifier's queue pair follows. */
 #include "cm.h"
 
 int rdma_get_cm_event(struct rdma_event_channel *, struct rdma_cm_event **);
@@ -69,7 +69,7 @@ static struct ibv_cq *own_queue(struct rdma_cm_id *id, uint32_t places, struct i
     return *channel ? ibv_create_cq(id->verbs, places ? places : 1, id, *channel, 0) : NULL;
 }
 
-#define INLINE_BYTES 64 /* that adapters have in any case, so programs use them without asking */
+#define INLINE_BYTES 64 /* adapters provide them unrequested, and programs rely on it */
 
 int rdma_create_qp_ex(struct rdma_cm_id *id, struct ibv_qp_init_attr_ex *attr)
 {
@@ -104,7 +104,7 @@ int rdma_create_qp_ex(struct rdma_cm_id *id, struct ibv_qp_init_attr_ex *attr)
 int rdma_create_qp(struct rdma_cm_id *id, struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
 {
     struct ibv_qp_init_attr_ex ex = {0};
-    memcpy(&ex, attr, offsetof(struct ibv_qp_init_attr_ex, comp_mask)); /* which it begins with */
+    memcpy(&ex, attr, offsetof(struct ibv_qp_init_attr_ex, comp_mask)); /* the common first part */
     ex.comp_mask = IBV_QP_INIT_ATTR_PD, ex.pd = pd ? pd : id->pd;
     int error = rdma_create_qp_ex(id, &ex);
     if (!error) memcpy(attr, &ex, sizeof(*attr));
@@ -140,7 +140,7 @@ void rdma_destroy_srq(struct rdma_cm_id *id)
     id->srq = NULL;
 }
 
-/* -- talking ------------------------------------------------------------------------------------------------------ */
+/* -- requests and replies ------------------------------------------------------------------------------------------------------ */
 
 static int offer(struct rdma_cm_id *id, const struct rdma_conn_param *param, int is_answer)
 {
@@ -226,11 +226,11 @@ int rdma_get_remote_ece(struct rdma_cm_id *id, struct ibv_ece *ece)
 {
     (void)id;
     if (!ece) return in_errno(EINVAL);
-    memset(ece, 0, sizeof(*ece)); /* nobody has options of a vendor */
+    memset(ece, 0, sizeof(*ece)); /* no vendor options */
     return 0;
 }
 
-/* -- endpoints: all of it in one call ----------------------------------------------------------------------------- */
+/* -- endpoints: all steps in one call ----------------------------------------------------------------------------- */
 
 int rdma_create_id(struct rdma_event_channel *, struct rdma_cm_id **, void *, int);
 int rdma_destroy_id(struct rdma_cm_id *);

@@ -1,5 +1,5 @@
-/* Events: a channel is a pipe with a byte for each; what it is Python tells when it is taken. Bytes are all alike, so an
-   identifier that is destroyed takes its events with it whoever reads meanwhile. */
+/* Events: a channel is a pipe with one byte per event; the event itself is read from Python. All bytes are equal, so the
+   events of a destroyed identifier can be removed while other threads read. */
 #include "cm.h"
 
 struct rdma_event_channel *rdma_create_event_channel(void)
@@ -27,7 +27,7 @@ void rdma_destroy_event_channel(struct rdma_event_channel *channel)
     free(channel);
 }
 
-/* -- what belongs to an event when the program takes it ----------------------------------------------------------- */
+/* -- the fields of an event when the program gets it ----------------------------------------------------------- */
 
 static void put_parameters(struct rdma_cm_event *event, const struct weft_TakeEvent *call, const struct weft_Address *to)
 {
@@ -49,7 +49,7 @@ uint16_t rdma_get_src_port(struct rdma_cm_id *);
 int rdma_migrate_id(struct rdma_cm_id *, struct rdma_event_channel *);
 int rdma_destroy_id(struct rdma_cm_id *);
 
-/* Somebody asks for a connection: it has an identifier of its own from here on. */
+/* A connection request gets its own identifier. */
 static int introduce(struct id *listener, struct id *made, const struct weft_TakeEvent *call, const uint8_t source[16],
                      const uint8_t target[16])
 {
@@ -69,7 +69,7 @@ static void finish(struct event *made, struct id *id)
     struct group *group;
     switch (event->event) {
     case RDMA_CM_EVENT_CONNECT_RESPONSE: {
-        if (!id->id.qp) break; /* the program has its own, and says when it is ready */
+        if (!id->id.qp) break; /* the program has its own queue pair and reports when it is ready */
         struct weft_Establish ready = {.id = id->handle};
         int error = get_ready(&id->id);
         if (!error) error = ASK(Establish, &ready);
@@ -87,7 +87,7 @@ static void finish(struct event *made, struct id *id)
     }
 }
 
-/* 0; ENOENT if there is none, as somebody else was faster or its identifier is gone; or another error. */
+/* 0; ENOENT if there is none, because another thread got it or its identifier is destroyed; or another error. */
 static int take(struct channel *channel, struct event *made)
 {
     uint8_t source[16], target[16];
@@ -123,9 +123,9 @@ int rdma_get_cm_event(struct rdma_event_channel *channel, struct rdma_cm_event *
     while (error == ENOENT) {
         char one;
         struct weft_WaitForEvent wait = {.channel = ((struct channel *)channel)->handle};
-        if (weft_holds_python()) ASK(WaitForEvent, &wait); /* who would write the event could not run */
+        if (weft_holds_python()) ASK(WaitForEvent, &wait); /* the thread that writes the event could not run */
         ssize_t length = read(channel->fd, &one, 1);
-        while (!length) pause(); /* another thread has destroyed the channel: as in a kernel, this one waits for ever */
+        while (!length) pause(); /* another thread has destroyed the channel: wait forever, as in a kernel */
         error = length == 1 ? take((struct channel *)channel, made) : errno;
     }
     if (error) {

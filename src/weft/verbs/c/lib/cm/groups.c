@@ -1,4 +1,4 @@
-/* Multicast groups of an identifier: its queue pair receives what is sent to them. */
+/* Multicast groups of an identifier: its queue pair receives their packets. */
 #include "cm.h"
 
 int ibv_attach_mcast(struct ibv_qp *, const union ibv_gid *, uint16_t lid);

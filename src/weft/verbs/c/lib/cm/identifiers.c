@@ -1,4 +1,4 @@
-/* Identifiers: ends of connections, by addresses. All share one open device and one domain, as in librdmacm. */
+/* Identifiers: ends of connections. All share one open device and one protection domain, as in librdmacm. */
 #include "cm.h"
 
 /* -- the device --------------------------------------------------------------------------------------------------- */
@@ -6,7 +6,7 @@
 static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
 static struct ibv_context *device;
 static struct ibv_pd *domain;
-static unsigned opened_in; /* which process this is, of a line of copies by fork */
+static unsigned opened_in; /* number of forks up to this process */
 
 struct ibv_device **ibv_get_device_list(int *);
 void ibv_free_device_list(struct ibv_device **);
@@ -43,7 +43,7 @@ __attribute__((destructor)) static void at_end(void)
     if (device && opened_in == weft_generation) ASK(Leave, &call);
 }
 
-/* The one that the connection manager uses. */
+/* Return the device that the connection manager uses. */
 struct ibv_context **rdma_get_devices(int *count)
 {
     struct ibv_context **list = open_device() ? NULL : calloc(2, sizeof(*list));
@@ -53,7 +53,7 @@ struct ibv_context **rdma_get_devices(int *count)
 }
 void rdma_free_devices(struct ibv_context **list) { free(list); }
 
-/* -- making and ending -------------------------------------------------------------------------------------------- */
+/* -- creation and destruction -------------------------------------------------------------------------------------------- */
 
 struct id *make_id(struct rdma_event_channel *channel, void *context, int ps, int qp_type)
 {
@@ -97,7 +97,7 @@ int rdma_create_id(struct rdma_event_channel *channel, struct rdma_cm_id **id, v
     return 0;
 }
 
-/* What the program has got of events it deals with first. */
+/* Wait until the program has acknowledged its events. */
 static void wait_for_acks(struct id *id, uint64_t taken)
 {
     if (id->is_sync && id->id.event) {
@@ -139,7 +139,7 @@ int rdma_migrate_id(struct rdma_cm_id *given, struct rdma_event_channel *channel
     return 0;
 }
 
-/* -- where it is, and where it wants to --------------------------------------------------------------------------- */
+/* -- addresses and routes --------------------------------------------------------------------------- */
 
 int rdma_bind_addr(struct rdma_cm_id *given, struct sockaddr *address)
 {
@@ -153,7 +153,7 @@ int rdma_bind_addr(struct rdma_cm_id *given, struct sockaddr *address)
     if (error) return in_errno(error);
     memcpy(&given->route.addr.src_storage, address, length_of(address));
     *port_of(&given->route.addr.src_addr) = htons(call.port);
-    return call.is_any ? 0 : use_device(given); /* one for any device has none before somebody comes */
+    return call.is_any ? 0 : use_device(given); /* an identifier for any device has none before a connection request */
 }
 
 int rdma_resolve_addr(struct rdma_cm_id *given, struct sockaddr *source, struct sockaddr *target, int timeout_ms)
@@ -161,7 +161,7 @@ int rdma_resolve_addr(struct rdma_cm_id *given, struct sockaddr *source, struct 
     uint8_t from[16] = {0}, to[16];
     struct weft_ResolveAddr call = {.id = ((struct id *)given)->handle, .source = (uintptr_t)from,
                                     .target = (uintptr_t)to, .timeout_ms = timeout_ms, .has_source = source != NULL,
-                                    .gids = (uintptr_t)&given->route.addr.addr.ibaddr}; /* both, one after the other */
+                                    .gids = (uintptr_t)&given->route.addr.addr.ibaddr}; /* both, source first */
     int error = gid_of(target, to);
     if (!error && source) error = gid_of(source, from);
     if (error) return in_errno(error);

@@ -1,11 +1,11 @@
-/* rpoll and rselect: of rsockets and other files, in one call. */
+/* rpoll and rselect: wait for rsockets and other files in one call. */
 #include "rsockets.h"
 
 #include <sys/select.h>
 #include <time.h>
 
 #define SPIN_MS 0.05
-#define LOOK_MS 100 /* another thread may take the event that this one waits for: so it looks by itself, too */
+#define LOOK_MS 100 /* poll, because another thread may read the event that this one waits for */
 
 static double now_ms(void)
 {
@@ -33,7 +33,7 @@ static short events_of(struct rsocket *rs)
     return events;
 }
 
-/* How many have something to say now. */
+/* Return the number of files that are ready. */
 static int look(struct pollfd *files, nfds_t count)
 {
     int found = 0;
@@ -46,7 +46,7 @@ static int look(struct pollfd *files, nfds_t count)
     return found;
 }
 
-/* What the system is to wait for in their place: of an rsocket what its adapter says, and its connection. */
+/* Replace each rsocket by the files of its completion and event channels, for poll. */
 static nfds_t places_to_wait(const struct pollfd *files, nfds_t count, struct pollfd *places)
 {
     nfds_t used = 0;
@@ -104,7 +104,7 @@ int rselect(int count, fd_set *reads, fd_set *writes, fd_set *others, struct tim
         if (events) files[used++] = (struct pollfd){fd, events, 0};
     }
     int failed = rpoll(files, used, timeout ? timeout->tv_sec * 1000 + (timeout->tv_usec + 999) / 1000 : -1) < 0;
-    for (int n = 0; n < used && !failed; n++) /* whose sets stay as they were, as those of select do */
+    for (int n = 0; n < used && !failed; n++) /* after an error the sets stay unchanged, as in select */
         if (files[n].revents & POLLNVAL) failed = in_errno(EBADF);
     for (int n = 0; n < used && !failed; n++) {
         short events = files[n].events, came = files[n].revents;

@@ -1,4 +1,4 @@
-/* rsockets: sockets over RDMA, as librdmacm offers them beside its own calls. Made, connected, ended; options. */
+/* rsockets, the sockets over RDMA of librdmacm: creation, connections, closing, options. */
 #include "rsockets.h"
 
 #include <stdarg.h>
@@ -27,7 +27,7 @@ int ibv_dereg_mr(struct ibv_mr *);
 
 #define FILES_MAX 65536
 #define PATIENCE_MS 2000
-static struct rsocket *sockets[FILES_MAX]; /* by the file that the program has: the one of its event channel */
+static struct rsocket *sockets[FILES_MAX]; /* by the program's file descriptor: that of its event channel */
 
 struct rsocket *find_rsocket(int fd)
 {
@@ -35,7 +35,7 @@ struct rsocket *find_rsocket(int fd)
     return found ? found : no_object(EBADF);
 }
 
-/* -- made and ended ----------------------------------------------------------------------------------------------- */
+/* -- creation and closing ----------------------------------------------------------------------------------------------- */
 
 static struct rsocket *make(struct rdma_event_channel *channel)
 {
@@ -44,7 +44,7 @@ static struct rsocket *make(struct rdma_event_channel *channel)
     pthread_mutex_init(&made->mutex, NULL);
     pthread_cond_init(&made->moved, NULL);
     made->fd = channel->fd, made->credits = PLACES, made->inline_bytes = 64, made->idle_s = 7200;
-    fcntl(made->fd, F_SETFL, O_NONBLOCK); /* whether the program waits is looked at here */
+    fcntl(made->fd, F_SETFL, O_NONBLOCK); /* blocking is implemented here */
     return made;
 }
 
@@ -79,7 +79,7 @@ static int shut(struct rsocket *rs, int how)
     if (how != SHUT_WR) rs->reads_no_more = true;
     if (how != SHUT_RD) {
         say_last(rs);
-        wait_for(rs, is_all_sent); /* which ends: the adapter gives up, if nobody is there */
+        wait_for(rs, is_all_sent); /* this ends: the adapter's retries are limited */
     }
     return 0;
 }
@@ -218,7 +218,7 @@ static int welcome(struct rdma_cm_id *id)
         free(made);
         return in_errno(error);
     }
-    made->id = id, made->state = CONNECTING; /* until the other end says that it is ready */
+    made->id = id, made->state = CONNECTING; /* until the other end is ready */
     if (prepare(made) || rdma_accept(id, &param)) {
         int error = errno;
         drop(made);
@@ -275,13 +275,13 @@ int rgetsockname(int fd, struct sockaddr *address, socklen_t *length)
 enum { RDMA_SQSIZE, RDMA_RQSIZE, RDMA_INLINE, RDMA_IOMAPSIZE };
 #define OPTION(level, option) ((uint64_t)(level) << 32 | (unsigned)(option))
 
-/* What is kept, and told again; of these only SO_REUSEADDR changes anything. NULL: there is no such option. */
+/* Return the stored value of an option; only SO_REUSEADDR has an effect. NULL: no such option. */
 static int *kept(struct rsocket *rs, int level, int option)
 {
     switch (OPTION(level, option)) {
     case OPTION(SOL_SOCKET, SO_REUSEADDR): return &rs->reuses_address;
-    case OPTION(SOL_SOCKET, SO_KEEPALIVE): return &rs->keeps_alive; /* it is looked at once a second in any case */
-    case OPTION(IPPROTO_TCP, TCP_NODELAY): return &rs->no_delay;    /* nothing is ever held back */
+    case OPTION(SOL_SOCKET, SO_KEEPALIVE): return &rs->keeps_alive; /* peers are checked once a second in any case */
+    case OPTION(IPPROTO_TCP, TCP_NODELAY): return &rs->no_delay;    /* data is always sent at once */
     case OPTION(IPPROTO_TCP, TCP_KEEPIDLE): return &rs->idle_s;
     case OPTION(SOL_RDMA, RDMA_INLINE): return &rs->inline_bytes;
     default: return NULL;
@@ -307,7 +307,7 @@ int rsetsockopt(int fd, int level, int option, const void *value, socklen_t leng
     struct rsocket *rs = find_rsocket(fd);
     if (!rs) return -1;
     int *where = kept(rs, level, option);
-    if (!where) return fixed(rs, level, option) < 0 ? in_errno(ENOPROTOOPT) : 0; /* sizes are wishes, as in Linux */
+    if (!where) return fixed(rs, level, option) < 0 ? in_errno(ENOPROTOOPT) : 0; /* sizes are hints, as in Linux */
     if (length < sizeof(int)) return in_errno(EINVAL);
     memcpy(where, value, sizeof(int));
     return 0;

@@ -1,4 +1,4 @@
-/* Streams of rsockets: messages of up to PLACE_BYTES in the order that they were sent in, and memory that is mapped. */
+/* Streams of rsockets: messages of up to PLACE_BYTES in order, and mapped memory. */
 #include "rsockets.h"
 
 #include <endian.h>
@@ -15,10 +15,10 @@ void ibv_ack_cq_events(struct ibv_cq *, unsigned);
 struct ibv_mr *ibv_reg_mr(struct ibv_pd *, void *, size_t, int);
 int ibv_dereg_mr(struct ibv_mr *);
 
-#define SENT (1ull << 32) /* in the number of a request: it is of the send queue */
-#define SPIN_NS 50000     /* that somebody who waits polls before it sleeps */
+#define SENT (1ull << 32) /* in a work request ID: belongs to the send queue */
+#define SPIN_NS 50000     /* time of polling before a waiting thread sleeps */
 
-/* -- places ------------------------------------------------------------------------------------------------------- */
+/* -- buffers ------------------------------------------------------------------------------------------------------- */
 
 static char *place_to_receive(const struct rsocket *rs, unsigned place) { return rs->memory + place * PLACE_BYTES; }
 static char *place_to_send(const struct rsocket *rs)
@@ -58,7 +58,7 @@ static void fail(struct rsocket *rs, int error)
 {
     if (rs->state == CLOSED) return;
     rs->state = CLOSED;
-    if (!rs->has_got_last) rs->error = error; /* who has said that nothing follows may go */
+    if (!rs->has_got_last) rs->error = error; /* after its last message the peer may disconnect */
 }
 
 static bool has_room(const struct rsocket *rs, unsigned spared) { return rs->sent - rs->done + spared < ALL_PLACES; }
@@ -113,7 +113,7 @@ static void arrive(struct rsocket *rs, const struct ibv_wc *wc)
 {
     uint32_t said = be32toh(wc->imm_data), kind = said >> 16;
     const struct mapping *told = (void *)place_to_receive(rs, wc->wr_id);
-    if (rs->state == CONNECTING) rs->state = CONNECTED; /* who sends is ready, even before the event that says so */
+    if (rs->state == CONNECTING) rs->state = CONNECTED; /* a peer that sends is ready, even before the event */
     rs->credits += said & 0xffff;
     if (kind == DATA) {
         rs->arrivals[(rs->first_arrival + rs->arrived++) % PLACES] = (struct arrival){wc->wr_id, wc->byte_len};
@@ -140,7 +140,7 @@ static void take_events(struct rsocket *rs)
     }
 }
 
-/* Messages first: the last ones may have come before their connection ended. */
+/* Messages first: the last ones may have arrived before the connection ended. */
 static void take_messages(struct rsocket *rs)
 {
     struct ibv_wc came[16];
@@ -200,7 +200,7 @@ int poll_cm(struct rsocket *rs)
     return found < 0 ? -1 : 0;
 }
 
-/* One thread sleeps for the adapter, others for that thread: an event that one has taken wakes all. */
+/* One thread waits for the adapter, the others for that thread: an event that it reads wakes all. */
 static int sleep_until_something(struct rsocket *rs)
 {
     struct pollfd both[] = {{rs->channel->fd, POLLIN, 0}, {rs->fd, POLLIN, 0}};
@@ -313,7 +313,7 @@ static ssize_t transmit(struct rsocket *rs, const struct iovec *parts, int count
     return gone;
 }
 
-/* -- as programs call it ------------------------------------------------------------------------------------------ */
+/* -- API ------------------------------------------------------------------------------------------ */
 
 typedef ssize_t way(struct rsocket *, const struct iovec *, int, int);
 
@@ -362,11 +362,11 @@ ssize_t rsendmsg(int fd, const struct msghdr *message, int flags)
     return with(fd, message->msg_iov, message->msg_iovlen, flags, transmit);
 }
 
-/* -- memory that the other end writes into ------------------------------------------------------------------------ */
+/* -- memory mapped by the other end ------------------------------------------------------------------------ */
 
 static int tell(struct rsocket *rs, enum kind kind, const struct mapping *mapping)
 {
-    if (wait_for(rs, is_writable) || can_send(rs, 0, is_writable)) return -1; /* in any case: there is nothing to try again */
+    if (wait_for(rs, is_writable) || can_send(rs, 0, is_writable)) return -1; /* even if non-blocking: the call cannot be retried */
     memcpy(place_to_send(rs), mapping, sizeof(*mapping));
     say(rs, kind, sizeof(*mapping));
     return 0;
@@ -418,7 +418,7 @@ static size_t write_into(struct rsocket *rs, const char *buffer, size_t count, u
     while (found && (offset < found->offset || count > found->length || offset - found->offset > found->length - count))
         found = found->next;
     if (!found) return in_errno(EINVAL);
-    struct mapping there = *found; /* the other end may take it back while this one waits for room */
+    struct mapping there = *found; /* the other end may unmap it while this one waits for a buffer */
     for (size_t at = 0; at < count;) {
         if (can_send(rs, flags, has_any_room)) return at ? at : (size_t)-1;
         size_t part = count - at < PLACE_BYTES ? count - at : PLACE_BYTES;
