@@ -79,7 +79,7 @@ def select(changed: Iterable[Path], graph: ImportGraph | None = None) -> Selecti
         parts = path.relative_to(ROOT).parts
         if parts[0] in ("src", "tests") and path.suffix != ".py":
             roots |= set(_nearest_modules(path))
-        elif parts[0] == "src" and graph.dependents([path]) == {path}:  # a package's docstring, a program
+        elif parts[0] == "src" and graph.dependents([path]) <= {path} | tests:  # a package's docstring, a program
             affected |= {test for test in tests if test.is_relative_to(ROOT / "tests" / parts[2])}
         names = {path.name, f"*{path.suffix}", *parts[: parts[0] in ("benchmarks", "examples", "web")]} - {"*"}
         readers = tests if path.suffix == ".py" else graph.words.keys()

@@ -28,8 +28,8 @@ def names(selection: Selection) -> set[str]:
     [
         ("src/weft/cli/nccl.py", {"tests/cli/test_nccl.py", "tests/examples/test_documents.py"}, {"no docs/sm.md"}),
         ("src/weft/sm/ucast/lids.py", {"tests/sm/test_lids.py", "tests/cli/test_sm.py"}, {"tests/wire/test_crc.py"}),
-        ("src/weft/diags/ibstat.py", {"tests/diags/test_diags.py"}, {"tests/plan/test_bill.py"}),
-        ("src/weft/sim/packet/congestion/dcqcn.py", {"tests/sim/test_congestion.py"}, {"tests/wire/test_crc.py"}),
+        ("src/weft/diags/ibstat.py", {"tests/diags/test_diags.py"}, {"tests/test_ids.py"}),
+        ("src/weft/sim/packet/congestion/dcqcn.py", {"tests/sim/test_congestion.py"}, {"tests/test_ids.py"}),
         ("src/weft/fabric/catalog/switches.toml", {"tests/fabric/test_catalog.py"}, {"tests/test_ids.py"}),
         ("src/weft/verbs/front/pyverbs/__init__.py", {"tests/verbs/test_launch.py"}, {"tests/wire/test_crc.py"}),
         ("tests/wire/conftest.py", {"tests/wire/test_crc.py"}, {"tests/sm/test_lids.py"}),

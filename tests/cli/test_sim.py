@@ -203,7 +203,7 @@ def test_a_sweep_prints_a_row_for_each_load_and_path(capsys, tmp_path):
         (("--sweep-load", "0.1,2"), "--sweep-load 0.1,2"),
         (("--sweep-load", "0.1", "--traffic", "shift"), "not shift"),
         (("--sweep-load", "0.1", "--load", "0.2"), "--load is for a single run"),
-        (("--sweep-load", "0.1", "--picture", "h.svg"), "--picture is for a single run"),
+        (("--sweep-load", "0.1", "--write-traffic", "t.csv"), "--write-traffic is for a single run"),
         (("--write-traffic", "t.xml"), ".csv or .json"),
         (("--tables", "nothing"), "nothing"),
         (("--tables", "nothing", "--routing-engine", "auto"), "leave out --routing-engine"),

@@ -127,7 +127,7 @@ def test_a_host_is_one_machines_at_a_time(lab, join):
     ("greeting", "said", "status"),
     [
         (b"weft join 0.0.1 abcd\n", "is of weft 0.0.1, this is", 2),
-        (b"SSH-2.0-OpenSSH_9.2\r\n", "lets no hosts join a lab", 2),
+        (b"SSH-2.0-OpenSSH_9.2\r\n", "is no lab that hosts can join", 2),
         (b"", "closed the connection during the handshake", 1),
     ],
 )

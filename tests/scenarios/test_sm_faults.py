@@ -38,7 +38,7 @@ def test_a_tree_survives_every_fault_and_returns(found):
     [("dragonfly:p=1,a=4,h=2", "auto", "dfsssp"), ("torus:3x3", "dfsssp", "dfsssp")],  # with a hole it is no dragonfly
 )
 def test_so_do_others_on_several_lanes(fabric, engine, used):
-    finding = sm_faults.run(fabric=fabric, engine=engine, links=3, switches=2, seed=5)
+    finding = sm_faults.run(fabric=fabric, routing_engine=engine, links=3, switches=2, seed=5)
     held, why = all_hold(finding)
     assert held, why
     assert list(finding.figures["engines"]) == [used]
@@ -126,7 +126,9 @@ def test_a_subnet_manager_that_hears_nothing_is_an_error_not_a_figure():
         net.settle()
 
 
-@pytest.mark.parametrize("options", [{"links": 0, "switches": 0}, {"links": -1}, {"engine": "ftreee"}, {"seed": -1}])
+@pytest.mark.parametrize(
+    "options", [{"links": 0, "switches": 0}, {"links": -1}, {"routing_engine": "ftreee"}, {"seed": -1}]
+)
 def test_options_that_make_no_sense_are_refused(options):
     with pytest.raises(ConfigError):
         sm_faults.run(**options)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from weft.errors import ConfigError
-from weft.fabric import catalog
 from weft.fabric.kinds import NodeKind
 from weft.fabric.views import Server
 
 
 def tray_nodes(rack: Server, number: int) -> list[int]:
     """Return the nodes of a tray, without the NVSwitches, which have their own trays."""
+    from weft.fabric import catalog  # a subnet manager has no use for it
+
     cpu = next((node for node in rack.nodes if node.kind == NodeKind.CPU), None)
     whole = catalog.server(catalog.server(cpu.model).box) if cpu else None
     if whole is None or not number < whole.trays > 1:
