@@ -237,5 +237,5 @@ def test_a_plan_that_was_built_grows_from_its_folder(tmp_path):
     assert larger(today.fabric, 8) == "superpod:su=2,radix=8"
     assert "spine1" in today.positions
     (tmp_path / "plan.json").write_text("{}")
-    with pytest.raises(ConfigError, match=r"plan\.json: .*spec.*; expected what `weft plan` wrote"):
+    with pytest.raises(ConfigError, match=r"plan\.json: .*spec.*; expected a file that `weft plan` wrote"):
         read_today(str(tmp_path))

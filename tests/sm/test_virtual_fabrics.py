@@ -221,7 +221,7 @@ REFUSED = {
     ),
     "one SL for two": (
         config("".join(fabric(n, "<QOS>1</QOS><BaseSL>3</BaseSL><Member>Low</Member>") for n in "AB")),
-        "an SL for B that A has not",
+        "an SL for B that A does not use",
     ),
 }
 

@@ -147,7 +147,7 @@ def test_shared_experts_are_counted_in_widths_of_one(written):
     "key", [key for key in LLAMA if key.startswith(("num_h", "num_a", "hidden_s", "v", "i", "max"))]
 )
 def test_a_missing_key_is_named(written, key):
-    with pytest.raises(FileError, match=rf"no {key}.*; expected it, to know the shape"):
+    with pytest.raises(FileError, match=rf"no {key}.*; expected this key of the transformer's shape"):
         find(written({name: value for name, value in LLAMA.items() if name != key}))
 
 

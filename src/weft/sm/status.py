@@ -112,7 +112,7 @@ def read_status(path: Path) -> Status | None:
         return msgspec.json.decode(text, type=Status)
     except msgspec.MsgspecError as error:
         raise FileError(
-            path, None, str(error), "the state file of weft's subnet manager; remove it to start anew"
+            path, None, str(error), "the state file of weft's subnet manager; remove it to start without it"
         ) from None
 
 

@@ -69,7 +69,7 @@ class _Config:
         except json.JSONDecodeError as error:
             raise FileError(file, error.lineno, error.msg, "JSON") from None
         except RecursionError:
-            raise FileError(file, None, "brackets in brackets without end", "JSON") from None
+            raise FileError(file, None, "too deeply nested", "JSON") from None
         if not isinstance(table, dict):
             raise FileError(file, None, type(table).__name__, "a JSON object, as Hugging Face's config.json is")
         text = table.get("text_config")  # multimodal models
@@ -97,7 +97,7 @@ class _Config:
     def _value(self, keys: tuple[str, ...], usual: Any) -> Any:
         key = self._key(keys)
         if key is None and usual is None:
-            raise FileError(self.file, None, f"no {' or '.join(keys)}", "it, to know the shape of the transformer")
+            raise FileError(self.file, None, f"no {' or '.join(keys)}", "this key of the transformer's shape")
         return usual if key is None else self.table[key]
 
 

@@ -183,5 +183,5 @@ def test_two_files_of_one_rank_are_refused(tmp_path):
 def test_a_file_of_gzip_cut_short_is_refused(tmp_path):
     path = write(tmp_path, [kernel(0, 1)]) / "worker0.pt.trace.json.gz"
     path.write_bytes(path.read_bytes()[:-20])
-    with pytest.raises(FileError, match="all of a file that gzip made"):
+    with pytest.raises(FileError, match="a complete gzip file"):
         read([path])

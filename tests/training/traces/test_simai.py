@@ -79,7 +79,7 @@ def test_one_gpu_stands_for_all_where_they_are_many(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("head", "rows", "said"),
     [
-        ("MICRO", ROWS, "of other policies SimAI says no groups"),
+        ("MICRO", ROWS, "the only policy whose groups SimAI defines"),
         (HEAD.replace("all_gpus: 8", "all_gpus: 6"), ROWS, "a multiple of tensor 2 x pipeline 1 x expert 2"),
         (HEAD.replace("all_gpus: 8", ""), ROWS, "all_gpus: and a number"),
         (HEAD.replace("checkpoints: 0", "checkpoints: 3"), ROWS, "weft does not run layers again"),

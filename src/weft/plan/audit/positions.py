@@ -55,7 +55,7 @@ def read_today(source: str) -> Planned:
         try:
             fabric = replace(fabric, spec=str(json.loads(read_text(plan))["spec"]))
         except (ValueError, KeyError, TypeError) as error:
-            raise FileError(plan, None, str(error), "what `weft plan` wrote") from None
+            raise FileError(plan, None, str(error), "a file that `weft plan` wrote") from None
     positions = read_plan(source).positions if (folder / "cables.csv").is_file() else {}
     return Planned(fabric=fabric, positions=positions)
 

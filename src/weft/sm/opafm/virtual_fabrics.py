@@ -284,7 +284,9 @@ class _Reader:
         for qos in used:
             if qos.sl is not None and owners.setdefault(qos.sl, qos) is not qos:
                 owner = owners[qos.sl].name
-                raise FileError(self.path, qos.line, f"BaseSL {qos.sl}", f"an SL for {qos.name} that {owner} has not")
+                raise FileError(
+                    self.path, qos.line, f"BaseSL {qos.sl}", f"an SL for {qos.name} that {owner} does not use"
+                )
         free = [sl for sl in range(_SERVICE_LEVELS) if sl not in owners]
         wanting = [qos for qos in used if qos.sl is None]
         if len(wanting) > len(free):

@@ -64,7 +64,7 @@ class _Reader:
         if not self.world:
             match = _WORLD.fullmatch(line)
             if match is None or not int(match[1]):
-                raise FileError(self.path, number, line, "num_ranks and how many")
+                raise FileError(self.path, number, line, "num_ranks and a number")
             self.world = int(match[1])
         elif self.open is None:
             self._begin(number, line)
@@ -79,7 +79,7 @@ class _Reader:
 
     def end(self) -> None:
         if not self.world:
-            raise FileError(self.path, None, "no line", "num_ranks and how many")
+            raise FileError(self.path, None, "no line", "num_ranks and a number")
         if self.open is not None:
             raise FileError(self.path, None, "the end of the file", "a closing brace of the last rank")
 

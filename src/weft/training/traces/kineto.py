@@ -75,7 +75,7 @@ class _File:
             raise FileError(path, None, str(error), "the JSON of PyTorch's profiler, with traceEvents") from None
         if "rank" not in info and not alone:
             raise FileError(
-                path, None, "no distributedInfo", "rank and world_size there: profile after init_process_group"
+                path, None, "no distributedInfo", "rank and world_size in it: profile after init_process_group"
             )
 
     def nodes(self, groups: Groups) -> tuple[Node, ...]:
@@ -97,7 +97,7 @@ class _File:
         }
         on_gpu = [event for event in self.events if event.get("cat") in _ON_GPU]
         if not on_gpu:
-            raise FileError(self.path, None, "no kernel", "what ran on a GPU: profile with ProfilerActivity.CUDA")
+            raise FileError(self.path, None, "no kernel", "kernels of a GPU: profile with ProfilerActivity.CUDA")
         timed = [(self._us(event, "ts"), event) for event in on_gpu]
         first_us = min(us for us, _ in timed)
         kernels = []
@@ -196,7 +196,9 @@ class _Writer:
             return {"kind": Kind.COLLECTIVE, "collective": find_collective(name), "size_bytes": size, "group": group}
         except (ConfigError, KeyError, TypeError, ValueError) as error:
             why = f"no {error}" if isinstance(error, KeyError) else str(error)
-            raise FileError(self.file.path, None, f"{work.name[:40]} ({name})", f"what can be run: {why}") from None
+            raise FileError(
+                self.file.path, None, f"{work.name[:40]} ({name})", f"a supported operation: {why}"
+            ) from None
 
     def _add(self, work: _Work, **what: Any) -> int:
         self.made.append(Node(id=len(self.made), name=work.name, lane=f"stream {work.stream}", **what))

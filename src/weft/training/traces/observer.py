@@ -121,7 +121,9 @@ class _Host:
             yield
         except (ConfigError, LookupError, TypeError, ValueError) as error:
             why = f"no {error}" if isinstance(error, KeyError) else str(error)
-            raise FileError(self.path, None, f"node {node.get('id')} ({name})", f"what can be run: {why}") from None
+            raise FileError(
+                self.path, None, f"node {node.get('id')} ({name})", f"a supported operation: {why}"
+            ) from None
 
     def _members(self, has: dict[str, Any]) -> tuple[int, ...]:
         known = self.members.get(str(has["pg_name"]))

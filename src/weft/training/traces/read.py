@@ -73,7 +73,7 @@ def _content(path: Path) -> bytes:
     try:
         return gzip.decompress(data)
     except (OSError, EOFError, zlib.error) as error:
-        raise FileError(path, None, str(error), "all of a file that gzip made") from None
+        raise FileError(path, None, str(error), "a complete gzip file") from None
 
 
 def _kind(path: Path, data: bytes) -> str:

@@ -80,7 +80,7 @@ def read_simai(path: Path, text: str) -> Trace:
 def _head(path: Path, line: tuple[int, list[str]]) -> dict[str, int]:
     number, words = line
     if words[0] != POLICY:
-        raise FileError(path, number, words[0], f"{POLICY}: of other policies SimAI says no groups")
+        raise FileError(path, number, words[0], f"{POLICY}, the only policy whose groups SimAI defines")
     found = {key: int(value) for key, value in re.findall(r"(\w+):?\s+(\d+)", " ".join(words[1:]))}
     for key in ("model_parallel_NPU_group", "all_gpus"):
         if found.get(key, 0) < 1:
