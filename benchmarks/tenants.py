@@ -183,7 +183,7 @@ def opensm(entry: registry.Entry) -> Iterator[tuple[Driver, int, Sent | None]]:
                 time.sleep(0.1)
             carrier = IbsimCarrier(f"h{STORAGE}", sockname)
             same = {"partitions": partitions, "options": options, "carrier": carrier}
-            driver = OpenSmDriver(**same, signal=child.pid, patience_s=TIMEOUT_S)
+            driver = OpenSmDriver(**same, signal=child.pid, timeout_s=TIMEOUT_S)
             yield driver, child.pid, driver._activity
             carrier.close()
         finally:

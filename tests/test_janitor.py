@@ -25,8 +25,8 @@ time.sleep(1e6)
 def test_a_lab_ends_with_the_tests_that_started_it():
     name, environment = f"left{os.getpid()}", {key: value for key, value in os.environ.items() if key != MARK}
     command = [sys.executable, "-c", TESTS, name]
-    house = Path(__file__).parents[1]
-    with subprocess.Popen(command, env=environment, cwd=house, stdout=subprocess.DEVNULL) as tests:
+    root = Path(__file__).parents[1]
+    with subprocess.Popen(command, env=environment, cwd=root, stdout=subprocess.DEVNULL) as tests:
         wait_until(lambda: registry.entry(name).answers(), "a lab")
         tests.send_signal(signal.SIGKILL)
     wait_until(lambda: not registry.entry(name).answers(), "its end")

@@ -55,9 +55,9 @@ def target() -> Iterator[dict[str, Any]]:
         control.end(registry.find(NAME))
 
 
-def tried(target: dict[str, Any], user: int, patience_s: float) -> dict[str, str]:
+def tried(target: dict[str, Any], user: int, timeout_s: float) -> dict[str, str]:
     done = subprocess.run(
-        [sys.executable, intruder.__file__, str(user), str(patience_s)],
+        [sys.executable, intruder.__file__, str(user), str(timeout_s)],
         input=json.dumps(target),
         capture_output=True,
         text=True,

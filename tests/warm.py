@@ -74,8 +74,8 @@ def warm_weft(folder: Path, environment: dict[str, str]) -> Iterator[Path]:
     program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -ISs {client} "$@"\n', encoding="utf-8")
     program.chmod(0o755)
     command = [sys.executable, "-m", __name__, str(address)]
-    house, pipe = Path(__file__).parents[1], subprocess.PIPE
-    with subprocess.Popen(command, env=environment, cwd=house, stdin=pipe, stdout=pipe) as server:
+    root, pipe = Path(__file__).parents[1], subprocess.PIPE
+    with subprocess.Popen(command, env=environment, cwd=root, stdin=pipe, stdout=pipe) as server:
         assert server.stdout is not None
         assert server.stdout.readline() == b"listens\n"
         try:
@@ -93,8 +93,8 @@ def kill(started: subprocess.Popen[Any]) -> None:
 def _serve(address: str) -> None:
     """Who comes before all is imported waits."""
     listener = listen(address)
-    house = Path(weft.__file__).parents[1]
-    files = [path.relative_to(house).with_suffix("").parts for path in sorted(house.glob("weft/**/*.py"))]
+    root = Path(weft.__file__).parents[1]
+    files = [path.relative_to(root).with_suffix("").parts for path in sorted(root.glob("weft/**/*.py"))]
     for name in (*map(".".join, files), "matplotlib.backends.backend_agg"):
         if not name.startswith(_LEFT_OUT):
             importlib.import_module(name.removesuffix(".__init__"))

@@ -13,10 +13,10 @@ from weft.collectives.nccl.calibration import runs
 from weft.collectives.nccl.estimate import estimate
 from weft.collectives.nccl.network import Pattern
 from weft.compare.comparison import compare
+from weft.compare.formatting import show_band, show_longer, show_parts, show_time, show_usd
 from weft.compare.job import parse_job
 from weft.compare.outcome import Comparison, Outcome
 from weft.compare.published import published
-from weft.compare.words import show_band, show_longer, show_parts, show_time, show_usd
 from weft.errors import ConfigError
 from weft.fabric import catalog, files
 from weft.fabric.prices import Price

@@ -11,9 +11,9 @@ import pytest
 
 import weft
 from weft.compare.curves import COLOURS, Axis, Curve, draw_curves, powers
+from weft.compare.formatting import show_time
 from weft.compare.outcome import Comparison
 from weft.compare.report import check_path, to_html
-from weft.compare.words import show_time
 from weft.errors import ConfigError
 from weft.fabric import catalog
 

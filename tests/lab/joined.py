@@ -81,9 +81,9 @@ class Cable:
                     end.close()
 
 
-def invitation(lab: Lab, host: str, address: str = "", patience_s: float = 600.0) -> Invitation:
+def invitation(lab: Lab, host: str, address: str = "", timeout_s: float = 600.0) -> Invitation:
     assert lab.join_server is not None
-    request = JoinRequest(host=host, patience_s=patience_s)
+    request = JoinRequest(host=host, timeout_s=timeout_s)
     return Invitation(address=address or lab.join_server.address, token=lab.join_server.token, request=request)
 
 

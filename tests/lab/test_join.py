@@ -297,7 +297,7 @@ def test_who_is_cut_off_gives_its_place_to_who_comes_and_hears_of_it(lab, cable,
 
 
 def test_a_host_that_stays_away_loses_its_place_and_its_cable(lab, cable):
-    with joined(invitation(lab, "h3", cable.address, patience_s=0.0)) as guest:
+    with joined(invitation(lab, "h3", cable.address, timeout_s=0.0)) as guest:
         cable.cut()
         wait_until(lambda: guest._is_over)
         wait_until(lambda: guests(lab) == [])

@@ -184,7 +184,7 @@ def test_a_client_that_goes_away_ends_its_traffic(lab, tmp_path, monkeypatch):
 
 
 def test_a_lab_that_does_not_come_to_it_says_so_and_does_not_do_it_later(monkeypatch):
-    monkeypatch.setattr(calls, "_PATIENCE_S", 0.01)
+    monkeypatch.setattr(calls, "_TIMEOUT_S", 0.01)
     waiting = calls.Calls()
     done: list[int] = []
     with pytest.raises(SubnetError, match=r"the lab has not come to it within 0\.01 s"):
@@ -196,7 +196,7 @@ def test_a_lab_that_does_not_come_to_it_says_so_and_does_not_do_it_later(monkeyp
 
 def test_a_lab_that_is_at_it_is_waited_for(monkeypatch):
     """Whatever it takes: who was told that it failed would do it again."""
-    monkeypatch.setattr(calls, "_PATIENCE_S", 0.01)
+    monkeypatch.setattr(calls, "_TIMEOUT_S", 0.01)
     waiting, begun, may_end = calls.Calls(), threading.Event(), threading.Event()
 
     def work() -> str:

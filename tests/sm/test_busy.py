@@ -164,7 +164,7 @@ def test_stopped_manager_beside_the_master_causes_no_further_heavy_sweeps():
 
 
 def test_only_a_request_with_the_same_sender_method_attribute_and_transaction_is_a_repetition():
-    requests = Requests(clock=lambda: 0.0, say=lambda *line: None, patience_s=0.0)
+    requests = Requests(clock=lambda: 0.0, say=lambda *line: None, timeout_s=0.0)
     first = {"method": Method.GET, "attribute_id": SaAttribute.NODE_RECORD, "transaction_id": 7}
     rest = (
         {"transaction_id": 8},

@@ -13,7 +13,7 @@ from weft.sm.control import ManagerSocket
 def manager(tmp_path):
     """Stopped: its socket is there."""
     listener = runtime.Listener(tmp_path / "sm.sock")
-    yield ManagerSocket(tmp_path / "sm.sock", patience_s=0.05)
+    yield ManagerSocket(tmp_path / "sm.sock", timeout_s=0.05)
     listener.close()
 
 

@@ -19,7 +19,7 @@ class Administrator:
     def __init__(self, *statuses: int) -> None:
         self.statuses = list(statuses)
 
-    def ask(self, what, patience_s, *, mad):
+    def ask(self, what, timeout_s, *, mad):
         status = self.statuses.pop(0)
         return {"mad": SaMad.pack(status=status, data=PathRecord(slid=4, dlid=7).raw).hex()}
 

@@ -41,7 +41,7 @@ class Program:
         self.carrier = LabCarrier(line, number, facts, MemoryGrants(line, GUID, number, os.dup(file)))
         self.carrier.open(Adapter(Loopback(()), memory=QueueMemory(can_be_shared=True)))
 
-    def _opened(self, do: str, patience_s: float, *, meter: int, **way: object) -> dict[str, int]:
+    def _opened(self, do: str, timeout_s: float, *, meter: int, **way: object) -> dict[str, int]:
         self.meters[meter].is_open = 1
         return {"guid": GUID}
 
@@ -66,7 +66,7 @@ def test_threads_that_ask_for_the_same_path_at_the_same_time_get_the_same_grant(
     grants, is_open, second_is_done = own.carrier.grants, threading.Event(), threading.Event()
     assert grants is not None
 
-    def ask(do: str, patience_s: float, *, meter: int, **way: object) -> dict[str, int]:
+    def ask(do: str, timeout_s: float, *, meter: int, **way: object) -> dict[str, int]:
         nonlocal asks
         asks += 1
         own.meters[meter].is_open = 1
@@ -98,7 +98,7 @@ def test_a_meter_that_a_late_answer_opened_is_asked_for_again(tmp_path):
     grants = own.carrier.grants
     assert grants is not None
 
-    def ask(do: str, patience_s: float, *, meter: int, **way: object) -> dict[str, int]:
+    def ask(do: str, timeout_s: float, *, meter: int, **way: object) -> dict[str, int]:
         own.meters[meter].is_open = 1
         answer = answers.pop(0)
         if isinstance(answer, SubnetError):

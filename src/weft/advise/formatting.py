@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from weft.advise.advice import Advice, PublishedAdvice
 from weft.advise.facts import facts
 from weft.advise.rows import Row, middle
-from weft.compare.words import ALIKE, TIE, show_time
+from weft.compare.formatting import ALIKE, TIE, show_time
 from weft.sim.figures import format_size
 from weft.training.transformer import find
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from weft.advise.case import Case
 from weft.advise.rows import Row
-from weft.compare.words import TIE
+from weft.compare.formatting import TIE
 
 NOTHING = "none can be paid"
 

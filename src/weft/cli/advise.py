@@ -212,7 +212,7 @@ def _rows(advice: Advice) -> list[tuple[Cell, ...]]:
 
 def _time(row: Row) -> str:
     """Return the time with its band, if there is one: `1.44 s (1.24 to 1.68 s)`."""
-    from weft.compare.words import show_band, show_time
+    from weft.compare.formatting import show_band, show_time
 
     band = row.timed.band_s
     around = "" if band is None else f" ({show_band(*(1e6 * limit_s for limit_s in band))})"

@@ -85,7 +85,7 @@ def _print(comparison: Comparison, explain: bool) -> None:
 
 
 def _explain(out: Console, comparison: Comparison, fastest_first: tuple[Outcome, ...]) -> None:
-    from weft.compare.words import notes, without_price
+    from weft.compare.formatting import notes, without_price
 
     out.print(table("Where the time goes", _DETAILS, [_detail_row(outcome) for outcome in fastest_first]))
     for outcome in fastest_first:
@@ -110,7 +110,7 @@ _COLUMNS = ("fabric", "time", "90 % band", "ratio", "bus GB/s", "fabric USD")
 
 
 def _row(comparison: Comparison, outcome: Outcome) -> tuple[Cell, ...]:
-    from weft.compare.words import show_band, show_time, show_usd, three
+    from weft.compare.formatting import show_band, show_time, show_usd, three
 
     return (
         outcome.interconnect.name,
@@ -126,7 +126,7 @@ _DETAILS = ("fabric", "adapters per server", "switches", "bound by", "share of t
 
 
 def _detail_row(outcome: Outcome) -> tuple[Cell, ...]:
-    from weft.compare.words import show_parts
+    from weft.compare.formatting import show_parts
 
     return (
         outcome.interconnect.name,

@@ -39,7 +39,7 @@ def join(*arguments: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> No
     if "--as" not in options:
         raise ConfigError(f"weft join needs a host to join as: --as h3; {_USAGE.splitlines()[0]}")
     request = JoinRequest(
-        host=options["--as"], patience_s=_seconds(options.get("--patience", "30")), has_sysfs=has_sysfs
+        host=options["--as"], timeout_s=_seconds(options.get("--patience", "30")), has_sysfs=has_sysfs
     )
     invitation = client.Invitation(address=address, token=token, request=request)
     raise SystemExit(client.run(command, invitation, launch.roce_environment(options.get("--roce", ""))))
@@ -74,14 +74,14 @@ def _read(arguments: tuple[str, ...]) -> tuple[str, dict[str, str], bool, tuple[
 
 def _seconds(text: str) -> float:
     from weft.errors import ConfigError
-    from weft.lab.join.server import PATIENCE_MAX_S
+    from weft.lab.join.server import TIMEOUT_MAX_S
 
     try:
         seconds = float(text)
     except ValueError:
         seconds = -1.0
-    if not 0 <= seconds <= PATIENCE_MAX_S:
-        raise ConfigError(f"--patience must be 0 to {PATIENCE_MAX_S:g} seconds, got {text}")
+    if not 0 <= seconds <= TIMEOUT_MAX_S:
+        raise ConfigError(f"--patience must be 0 to {TIMEOUT_MAX_S:g} seconds, got {text}")
     return seconds
 
 

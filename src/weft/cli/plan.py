@@ -136,7 +136,7 @@ def _until_interrupted() -> Iterator[Callable[[], bool]]:
 
 
 def _print(plan: Plan, explain: bool) -> None:
-    from weft.compare.words import weakness
+    from weft.compare.formatting import weakness
 
     out = console()
     out.print(plan.name, markup=False)

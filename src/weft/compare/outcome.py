@@ -13,9 +13,9 @@ from weft.collectives.nccl.network import Networks, Pattern
 from weft.collectives.ranks import compute_servers
 from weft.compare.band import Band, band_of
 from weft.compare.bottleneck import Bottleneck, find_bottleneck
+from weft.compare.formatting import TIE, show_longer, show_time, show_usd, three, weakness
 from weft.compare.job import Call, CollectiveJob
 from weft.compare.published import Published
-from weft.compare.words import TIE, show_longer, show_time, show_usd, three, weakness
 from weft.fabric import catalog
 from weft.fabric.catalog import Interconnect
 from weft.fabric.model import Fabric

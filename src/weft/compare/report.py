@@ -8,8 +8,8 @@ from pathlib import Path
 from shlex import quote
 
 from weft.compare.curves import COLOURS, Axis, Curve, draw_curves, powers
+from weft.compare.formatting import show_band, show_time, show_usd, weakness, without_price
 from weft.compare.outcome import Comparison, Outcome, Point
-from weft.compare.words import show_band, show_time, show_usd, weakness, without_price
 from weft.draw import lay_out
 from weft.draw.page import make_report, picture, prose, table
 from weft.draw.svg import clean

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from weft.errors import SubnetError
 
-_PATIENCE_S = 30.0
+_TIMEOUT_S = 30.0
 T = TypeVar("T")
 
 
@@ -43,12 +43,12 @@ class Calls:
         self._waiting.append(run)
         self.wake()
         try:
-            return future.result(timeout=_PATIENCE_S)
+            return future.result(timeout=_TIMEOUT_S)
         except TimeoutError:
             if not future.cancel():  # it is begun, or done, and may itself have raised this
                 return future.result()
             raise SubnetError(
-                f"the lab has not come to it within {_PATIENCE_S:g} s, so busy it is:"
+                f"the lab has not come to it within {_TIMEOUT_S:g} s, so busy it is:"
                 " `weft ps` says with what; try again"
             ) from None
 

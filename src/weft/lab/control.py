@@ -12,13 +12,13 @@ from weft import json_lines
 from weft.errors import SimulationBug, SubnetError
 from weft.lab.registry import Entry
 
-_PATIENCE_S = 60
+_TIMEOUT_S = 60
 
 
 def ask(
     entry: Entry,
     do: str,
-    patience_s: float | None = _PATIENCE_S,
+    timeout_s: float | None = _TIMEOUT_S,
     progress: Callable[[int, int], None] = lambda done, of: None,
     /,
     **words: Any,
@@ -29,7 +29,7 @@ def ask(
     and SimulationBug if the command failed in the lab.
     """
     try:
-        return json_lines.request(entry.socket, do, patience_s, progress, **words)
+        return json_lines.request(entry.socket, do, timeout_s, progress, **words)
     except SimulationBug as error:
         raise SimulationBug(f"{error}; see {entry.log}") from None
     except (OSError, ValueError) as error:
@@ -37,12 +37,12 @@ def ask(
         raise SubnetError(f"the lab {entry.name} does not answer: {reason}; its log is {entry.log}") from None
 
 
-def states(entries: Sequence[Entry], patience_s: float = 1.5) -> list[dict[str, Any]]:
+def states(entries: Sequence[Entry], timeout_s: float = 1.5) -> list[dict[str, Any]]:
     """Return the state of each lab; of one that does not answer in time, its name, process and `"answers": False`."""
 
     def state(entry: Entry) -> dict[str, Any]:
         try:
-            return {**ask(entry, "state", patience_s), "answers": True}
+            return {**ask(entry, "state", timeout_s), "answers": True}
         except SubnetError:
             return {"name": entry.name, "pid": entry.process(), "answers": False}
 
@@ -52,12 +52,12 @@ def states(entries: Sequence[Entry], patience_s: float = 1.5) -> list[dict[str, 
         return list(threads.map(state, entries))
 
 
-def end(entry: Entry, patience_s: float = 10) -> None:
+def end(entry: Entry, timeout_s: float = 10) -> None:
     """Tell a lab to end, and wait until its name is free."""
     process = entry.process()
     with suppress(SubnetError):  # it may be gone before it has answered
-        ask(entry, "down", patience_s)
-    for _ in range(int(patience_s * 50)):
+        ask(entry, "down", timeout_s)
+    for _ in range(int(timeout_s * 50)):
         if entry.is_free():
             return
         time.sleep(0.02)

@@ -23,7 +23,7 @@ from weft.sm.signals import obeying_signals
 from weft.sm.status import read_status
 from weft.sm.warm_up import run_warmed_up
 
-_PATIENCE_S = 300.0  # kernels may have to be compiled first
+_TIMEOUT_S = 300.0  # kernels may have to be compiled first
 _LOOK_S = 0.05
 
 
@@ -41,7 +41,7 @@ class Launched:
         compiling = user_cache.Announcer("the subnet manager is compiling kernels")
         is_compiling = False
         try:
-            for _ in range(int(_PATIENCE_S / _LOOK_S)):
+            for _ in range(int(_TIMEOUT_S / _LOOK_S)):
                 has_ended = runtime.wait_ready([self.alive], timeout_s=_LOOK_S)
                 status = read_status(self.state_file)
                 if status is not None and status.sweep is not None and status.is_running:

@@ -190,9 +190,9 @@ def ask(
 ) -> bytes | None:
     """Send one MAD and wait for its answer; None if none came."""
     token = carrier.send(mad, to, timeout_ms=timeout_ms, retries=retries)
-    patience_s = timeout_ms / 1000 * (retries + 1)
+    timeout_s = timeout_ms / 1000 * (retries + 1)
     while True:
-        for _, answer in carrier.poll(patience_s, only=token):
+        for _, answer in carrier.poll(timeout_s, only=token):
             return answer
 
 

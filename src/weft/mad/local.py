@@ -41,7 +41,7 @@ from weft.wire.fields import Buffer
 from weft.wire.mad import MAD_BYTES, RESPONSE
 
 _ID = slice(8, 16)
-_PATIENCE_S = 60.0
+_TIMEOUT_S = 60.0
 
 
 class ManualClock:
@@ -158,7 +158,7 @@ class LocalCarrier(Carrier):
 
     def _await(self, token: int) -> bytes | None:
         while token not in self._done:
-            for _, answer in self.poll(_PATIENCE_S, only=token):
+            for _, answer in self.poll(_TIMEOUT_S, only=token):
                 return answer
         return self._done.pop(token)
 

@@ -49,7 +49,7 @@ _NUMBER, _INDEX = struct.Struct("=I"), struct.Struct("=H")
 _STATUS_AT, _WHERE_AT, _PKEY_AT = 4, 20, 56
 _MOST_AT_ONCE = 128
 _SIMULATOR_BYTES = 224
-_PATIENCE_S = 60.0
+_TIMEOUT_S = 60.0
 _LONGER_S = 0.5  # than all tries take: then the kernel has forgotten it
 _VERSIONS = {MgmtClass.SUBN_ADM: 2, MgmtClass.CONG_CTRL: 2, MgmtClass.COM_MGT: 2}
 _OPENIB_OUI = 0x001405
@@ -128,7 +128,7 @@ class UmadCarrier(Polled):
             self._waiting.append((first + row, mad, whither[lid], timeout_ms, retries))
         for token in range(first, first + len(mads)):
             while token not in self._done:
-                self._go_on(_PATIENCE_S)
+                self._go_on(_TIMEOUT_S)
         return as_rows([self._done.pop(token) for token in range(first, first + len(mads))])
 
     def post(self, mad: Buffer, to: Address = HERE) -> None:
@@ -218,8 +218,8 @@ class UmadCarrier(Polled):
     def _fill(self) -> None:
         while self._waiting and len(self._flying) < _MOST_AT_ONCE:
             token, mad, to, timeout_ms, retries = self._waiting.popleft()
-            patience_s = timeout_ms / 1000 * (retries + 1) + _LONGER_S
-            self._flying[token] = time.monotonic() + patience_s, patience_s
+            timeout_s = timeout_ms / 1000 * (retries + 1) + _LONGER_S
+            self._flying[token] = time.monotonic() + timeout_s, timeout_s
             self._put(mad, to, timeout_ms, retries)
 
     def _put(self, mad: Buffer, to: Address, timeout_ms: int, retries: int) -> None:
@@ -274,8 +274,8 @@ class UmadCarrier(Polled):
         if not self._transfers.knows(mad, lid) and is_answer and token not in self._flying:
             return
         if is_answer and token in self._flying:
-            _, patience_s = self._flying[token]
-            self._flying[token] = time.monotonic() + patience_s, patience_s
+            _, timeout_s = self._flying[token]
+            self._flying[token] = time.monotonic() + timeout_s, timeout_s
         if RmppMad.rmpp_type.get(mad) == RmppType.DATA and ends_at(mad) > _SIMULATOR_BYTES:
             self._end(token, None)
             raise ConfigError(
@@ -294,9 +294,9 @@ class UmadCarrier(Polled):
 
     def _until_due_s(self) -> float:
         now_s = time.monotonic()
-        lost_s, _ = next(iter(self._flying.values()), (now_s + _PATIENCE_S, 0.0))
+        lost_s, _ = next(iter(self._flying.values()), (now_s + _TIMEOUT_S, 0.0))
         transfer_s = self._transfers.next_deadline_s()
-        return min(lost_s, now_s + _PATIENCE_S if transfer_s is None else transfer_s) - now_s
+        return min(lost_s, now_s + _TIMEOUT_S if transfer_s is None else transfer_s) - now_s
 
     def _give_up(self) -> None:
         """Give up requests in the order of sending: a longer timeout delays those behind it, until its own end."""

@@ -14,7 +14,7 @@ import numpy as np
 from weft.collectives.kinds import Collective
 from weft.collectives.live.arrays import Array, flat
 from weft.collectives.live.calls import choose
-from weft.collectives.live.mail import OWN_TAGS, Receiving, Sending
+from weft.collectives.live.message_queue import OWN_TAGS, Receiving, Sending
 from weft.errors import ConfigError
 from weft.mpi.datatypes import Items, described, is_in_place, items, parts, same
 from weft.mpi.messages import Messages
@@ -221,12 +221,12 @@ class Arrays(Messages):
 
     def _exchange(self, call: str, sent: dict[int, Items], places: dict[int, Items]) -> None:
         self._agree_on_counts(call, sent, places)
-        mail, tag = self._group.mail, self._own_tag()
-        receiving = [mail.receive(flat(place), peer, tag) for peer, place in places.items()]
-        sending = [mail.send(peer, flat(data), tag) for peer, data in sent.items()]
+        queue, tag = self._group.message_queue, self._own_tag()
+        receiving = [queue.receive(flat(place), peer, tag) for peer, place in places.items()]
+        sending = [queue.send(peer, flat(data), tag) for peer, data in sent.items()]
         operations: list[Sending | Receiving] = [*receiving, *sending]
         for operation in operations:
-            mail.wait(operation)
+            queue.wait(operation)
 
     def _agree(self, call: str) -> None:
         """Check that all ranks make the same call; raise on all of them otherwise."""
@@ -255,14 +255,14 @@ class Arrays(Messages):
         self._own_tag()
         if self.rank == 0:
             return None
-        mail, place = self._group.mail, np.empty_like(data)
-        mail.wait(mail.receive(flat(place), self.rank - 1, OWN_TAGS + self._n_by_messages))
+        queue, place = self._group.message_queue, np.empty_like(data)
+        queue.wait(queue.receive(flat(place), self.rank - 1, OWN_TAGS + self._n_by_messages))
         return place
 
     def _send_to_next(self, data: Items) -> None:
         if self.rank + 1 < self.size:
-            mail = self._group.mail
-            mail.wait(mail.send(self.rank + 1, flat(data), OWN_TAGS + self._n_by_messages))
+            queue = self._group.message_queue
+            queue.wait(queue.send(self.rank + 1, flat(data), OWN_TAGS + self._n_by_messages))
 
 
 def _refuse_in_place(buffer: Any, name: str, root: int) -> None:

@@ -123,7 +123,7 @@ class Communicator(Objects):
 
     def Free(self) -> None:
         """Complete pending sends, wait for all ranks, and release the communicator; all ranks call it."""
-        self._process.flush(self._group.mail)
+        self._process.flush(self._group.message_queue)
         self.Barrier()
         self._process.forget(self._group)
         self._group_or_none = None

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from weft.collectives.live.arrays import flat
 from weft.collectives.live.group import Group
-from weft.collectives.live.mail import Receiving
+from weft.collectives.live.message_queue import Receiving
 from weft.errors import ConfigError
 from weft.mpi.datatypes import items
 from weft.mpi.process import Process
@@ -141,13 +141,13 @@ class Messages:
 
     def Iprobe(self, source: int = ANY_SOURCE, tag: int = ANY_TAG, status: Status | None = None) -> bool:
         """Return whether a matching message has arrived, without receiving it."""
-        message = None if source == PROC_NULL else self._group.mail.look(self._source(source), _tag(tag))
+        message = None if source == PROC_NULL else self._group.message_queue.look(self._source(source), _tag(tag))
         if status is not None and (message is not None or source == PROC_NULL):
             status.take(message)
         return message is not None or source == PROC_NULL
 
     def Probe(self, source: int = ANY_SOURCE, tag: int = ANY_TAG, status: Status | None = None) -> bool:
-        self._group.mail.wait_until(lambda: self.Iprobe(source, tag, status), "Probe")
+        self._group.message_queue.wait_until(lambda: self.Iprobe(source, tag, status), "Probe")
         return True
 
     iprobe, probe = Iprobe, Probe
@@ -158,21 +158,21 @@ class Messages:
         if len(data) > _EAGER_BYTES or dest == PROC_NULL:
             self._isend(data, dest, tag).Wait()
             return
-        mail = self._group.mail
-        self._process.leave(mail, mail.send(self._dest(dest), data.copy(), _tag_sent(tag)))
+        queue = self._group.message_queue
+        self._process.leave(queue, queue.send(self._dest(dest), data.copy(), _tag_sent(tag)))
 
     def _isend(self, data: Bytes, dest: int, tag: int) -> Request:
-        mail = self._group.mail
+        queue = self._group.message_queue
         if dest == PROC_NULL:
             return Request(None, None)
-        return Request(mail, mail.send(self._dest(dest), data, _tag_sent(tag)))
+        return Request(queue, queue.send(self._dest(dest), data, _tag_sent(tag)))
 
     def _irecv(self, place: Bytes | None, source: int, tag: int) -> Request:
-        mail = self._group.mail
+        queue = self._group.message_queue
         if source == PROC_NULL:
             return Request(None, None)
-        receiving = mail.receive(place, self._source(source), _tag(tag))
-        return Request(mail, receiving, _object if place is None else None)
+        receiving = queue.receive(place, self._source(source), _tag(tag))
+        return Request(queue, receiving, _object if place is None else None)
 
     def _dest(self, dest: int) -> int:
         if not 0 <= dest < self.size:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.collectives.live.mail import Receiving, Sending
+from weft.collectives.live.message_queue import Receiving, Sending
 from weft.errors import ConfigError
 from weft.mpi.arrays import Arrays
 from weft.mpi.messages import Bytes, pickled, unpickled
@@ -82,12 +82,12 @@ class Objects(Arrays):
     def _exchange_objects(self, call: str, sent: dict[int, Bytes], sources: Sequence[int]) -> dict[int, Bytes]:
         """Send to peers, and return the bytes that each source sent, of any length."""
         self._agree(call)
-        mail, tag = self._group.mail, self._own_tag()
-        receiving = {peer: mail.receive(None, peer, tag) for peer in sources}
-        sending = [mail.send(peer, data, tag) for peer, data in sent.items()]
+        queue, tag = self._group.message_queue, self._own_tag()
+        receiving = {peer: queue.receive(None, peer, tag) for peer in sources}
+        sending = [queue.send(peer, data, tag) for peer, data in sent.items()]
         operations: list[Sending | Receiving] = [*receiving.values(), *sending]
         for operation in operations:
-            mail.wait(operation)
+            queue.wait(operation)
         return {peer: message.data for peer, message in receiving.items() if message.data is not None}
 
     def _one_for_each(self, objects: Sequence[Any] | None, name: str) -> list[Any]:

@@ -7,54 +7,54 @@ from collections.abc import Mapping
 
 from weft.collectives.live.group import Group
 from weft.collectives.live.link import Endpoint
-from weft.collectives.live.mail import Mail, Sending
+from weft.collectives.live.message_queue import MessageQueue, Sending
 from weft.collectives.live.rendezvous import Store
 from weft.collectives.live.store import VARIABLE, JobStore
 from weft.errors import ConfigError
 
 RANK, WORLD_SIZE = "RANK", "WORLD_SIZE"
 # MPI has no time limit: a rank may wait while another computes. Broken links are detected separately.
-_PATIENCE_S = 7 * 24 * 3600
+_TIMEOUT_S = 7 * 24 * 3600
 
 
 class Process:
     """The endpoint of a rank and the message queues of all its groups; waiting in one group progresses all of them."""
 
-    def __init__(self, end: Endpoint, store: Store, patience_s: float = _PATIENCE_S) -> None:
-        self._end, self._store, self._patience_s = end, store, patience_s
-        self._mails: list[Mail] = []
-        self._left: list[tuple[Mail, Sending]] = []  # eager copies that are still being sent
+    def __init__(self, end: Endpoint, store: Store, timeout_s: float = _TIMEOUT_S) -> None:
+        self._end, self._store, self._timeout_s = end, store, timeout_s
+        self._queues: list[MessageQueue] = []
+        self._left: list[tuple[MessageQueue, Sending]] = []  # eager copies that are still being sent
         self.is_closed = False
 
     def group(self, name: str, rank: int, size: int) -> Group:
-        group = Group(self._end, self._store, name, rank, size, self._patience_s)
-        self._mails.append(group.mail)
-        group.mail.rendezvous.on_idle = self._go_on
+        group = Group(self._end, self._store, name, rank, size, self._timeout_s)
+        self._queues.append(group.message_queue)
+        group.message_queue.rendezvous.on_idle = self._go_on
         return group
 
-    def leave(self, mail: Mail, sending: Sending) -> None:
+    def leave(self, queue: MessageQueue, sending: Sending) -> None:
         """Keep a send that completes in the background."""
-        self._left = [(queue, earlier) for queue, earlier in self._left if not earlier.is_done]
+        self._left = [(owner, earlier) for owner, earlier in self._left if not earlier.is_done]
         if not sending.is_done:
-            self._left.append((mail, sending))
+            self._left.append((queue, sending))
 
-    def flush(self, mail: Mail | None = None) -> None:
+    def flush(self, queue: MessageQueue | None = None) -> None:
         """Wait until background sends are complete: those of one group, or all."""
-        for queue, sending in self._left:
-            if mail is None or queue is mail:
-                queue.wait(sending)
+        for owner, sending in self._left:
+            if queue is None or owner is queue:
+                owner.wait(sending)
 
     def forget(self, group: Group) -> None:
-        self._mails.remove(group.mail)
+        self._queues.remove(group.message_queue)
         group.close()
 
     def close(self) -> None:
         self.is_closed = True
-        self._mails.clear()
+        self._queues.clear()
         self._end.close()
 
     def _go_on(self) -> bool:
-        return sum(mail.go_on() for mail in self._mails) > 0  # all of them
+        return sum(queue.go_on() for queue in self._queues) > 0  # all of them
 
 
 class _EmptyStore:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from weft.collectives.live.mail import Mail, Receiving, Sending
+from weft.collectives.live.message_queue import MessageQueue, Receiving, Sending
 from weft.errors import ConfigError
 from weft.mpi.datatypes import DATATYPES, Datatype
 
@@ -48,9 +48,12 @@ class Request:
     """A pending send or receive; it becomes false once waited for. `read` decodes a received object."""
 
     def __init__(
-        self, mail: Mail | None, operation: Sending | Receiving | None, read: Callable[[Receiving], Any] | None = None
+        self,
+        queue: MessageQueue | None,
+        operation: Sending | Receiving | None,
+        read: Callable[[Receiving], Any] | None = None,
     ) -> None:
-        self._mail, self._operation, self._read = mail, operation, read
+        self._queue, self._operation, self._read = queue, operation, read
         self._is_open = True
 
     def __bool__(self) -> bool:
@@ -58,8 +61,8 @@ class Request:
 
     def wait(self, status: Status | None = None) -> Any:
         """Wait until the operation is complete; return the object of a receive, else None."""
-        if self._is_open and self._mail is not None and self._operation is not None:
-            self._mail.wait(self._operation)
+        if self._is_open and self._queue is not None and self._operation is not None:
+            self._queue.wait(self._operation)
         return self._end(status)
 
     def test(self, status: Status | None = None) -> tuple[bool, Any]:
@@ -76,9 +79,9 @@ class Request:
         return self.test(status)[0]
 
     def _is_pending(self) -> bool:
-        if not self._is_open or self._mail is None or self._operation is None:
+        if not self._is_open or self._queue is None or self._operation is None:
             return False
-        return not self._mail.test(self._operation)
+        return not self._queue.test(self._operation)
 
     def _end(self, status: Status | None) -> Any:
         message = self._operation if isinstance(self._operation, Receiving) and self._is_open else None
@@ -118,7 +121,7 @@ class Request:
         pending = [request for request in requests if request]
         if not pending:
             return UNDEFINED, None
-        mail = next((request._mail for request in pending if request._mail is not None), None)
+        queue = next((request._queue for request in pending if request._queue is not None), None)
 
         def first() -> int | None:
             done = (
@@ -128,8 +131,8 @@ class Request:
             )
             return next(done, None)
 
-        if mail is not None:
-            mail.wait_until(lambda: first() is not None, "Waitany")
+        if queue is not None:
+            queue.wait_until(lambda: first() is not None, "Waitany")
         index = first()
         assert index is not None
         return index, requests[index].wait(status)

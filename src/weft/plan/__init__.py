@@ -1,6 +1,6 @@
 """Plan a cluster: fabric, racks, cables and price for a number of GPUs; audit a built fabric against its plan.
 
-A module imports only modules below its own; `tests/test_house.py` reads this list and enforces it. Parts are in the
+A module imports only modules below its own; `tests/test_structure.py` reads this list and enforces it. Parts are in the
 catalog, prices in its prices.toml and the user's own file, the room in `floor.room`.
 
 folder     a plan as a folder of files

@@ -1,6 +1,6 @@
 """The subnet manager: brings a subnet up and keeps it up, by MADs alone.
 
-A module imports only from modules below its own; `tests/test_house.py` reads this list and enforces it.
+A module imports only from modules below its own; `tests/test_structure.py` reads this list and enforces it.
 
 control          client of the manager's socket: state queries and changes of the allocation
 warm_up          compiles and loads kernels before a sweep needs them

@@ -23,7 +23,7 @@ from weft.sm.control_server import Checked, ManagerStatus
 from weft.sm.control_server import socket_of as socket_of
 from weft.sm.inventory import Subnet
 
-_PATIENCE_S = 120.0  # for an order: it may be in the middle of a sweep of a large subnet
+_TIMEOUT_S = 120.0  # for an order: it may be in the middle of a sweep of a large subnet
 _QUESTION_S = 30.0  # questions wait for nothing
 _ORDER, _CHECK = "allocate", "check"
 _NOTHING = "nothing was changed"
@@ -37,8 +37,8 @@ class OutOfDate(SubnetError):
 class ManagerSocket:
     """A client of the manager's socket. SubnetError: no answer, or the fabric refuses; ConfigError: invalid request."""
 
-    def __init__(self, path: Path, patience_s: float = _PATIENCE_S) -> None:
-        self.path, self.patience_s = path, patience_s
+    def __init__(self, path: Path, timeout_s: float = _TIMEOUT_S) -> None:
+        self.path, self.timeout_s = path, timeout_s
 
     def status(self) -> ManagerStatus:
         return self._ask("status", ManagerStatus)
@@ -77,15 +77,15 @@ class ManagerSocket:
 
     def _ask(self, do: str, form: type[T], **words: Any) -> T:
         is_order = do in (_ORDER, _CHECK)
-        patience_s = self.patience_s if is_order else min(self.patience_s, _QUESTION_S)
+        timeout_s = self.timeout_s if is_order else min(self.timeout_s, _QUESTION_S)
         try:
-            return msgspec.convert(json_lines.request(self.path, do, patience_s, **words), form)
+            return msgspec.convert(json_lines.request(self.path, do, timeout_s, **words), form)
         except json_lines.CommandRefused as refusal:
             raise OutOfDate(str(refusal)) from None
         except TimeoutError:
             outcome = "it may still apply the change: read its state again" if is_order else _NOTHING
             raise NoResponseError(
-                f"the subnet manager at {self.path} has not answered within {patience_s:g} s: {outcome}\n"
+                f"the subnet manager at {self.path} has not answered within {timeout_s:g} s: {outcome}\n"
                 "  Its process is stopped, or has more to do than it can; `weft sm status` shows it."
             ) from None
         except (OSError, ValueError) as error:

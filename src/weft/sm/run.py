@@ -88,9 +88,7 @@ class SubnetManager:
             ),
             flaps=Flaps(limit=options.flap_limit, window_s=options.flap_window_s),
         )
-        self._requests = Requests(
-            clock=clock, say=self.state.log.say, patience_s=options.max_msg_fifo_timeout_ms / 1000
-        )
+        self._requests = Requests(clock=clock, say=self.state.log.say, timeout_s=options.max_msg_fifo_timeout_ms / 1000)
         self._writing = Writing(self.state.log)
         self.report: Report | None = None  # the last finished sweep
         self.sweeps, self.seconds, self.mads = 0, 0.0, 0  # so far; and of the last

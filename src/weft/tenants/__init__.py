@@ -1,6 +1,6 @@
 """Tenants: isolated partitions of a fabric, declared in a file, compared with the fabric, applied, and proved.
 
-Modules, upper ones import from lower ones; `tests/test_house.py` enforces this list.
+Modules, upper ones import from lower ones; `tests/test_structure.py` enforces this list.
 
 simulate       latency under load with and without a QoS policy
 apply          read, plan, write, read back

@@ -1,6 +1,6 @@
 """HOST: an adapter in software, with the interfaces of pyverbs and libibverbs.
 
-A sub-package imports only from those below its own; `tests/test_house.py` reads this list and enforces it.
+A sub-package imports only from those below its own; `tests/test_structure.py` reads this list and enforces it.
 
 launch        run programs for pyverbs and libibverbs with weft's
 front/        the module that replaces pyverbs in such a program

@@ -16,7 +16,7 @@ from functools import lru_cache
 from weft.collectives.live.beside import Calls
 from weft.collectives.live.execution import Execution, Memory
 from weft.collectives.live.link import Endpoint
-from weft.collectives.live.mail import Mail
+from weft.collectives.live.message_queue import MessageQueue
 from weft.collectives.live.plan import Step, steps
 from weft.collectives.live.record import record_of
 from weft.collectives.live.rendezvous import Rendezvous, Store
@@ -43,7 +43,7 @@ class Group:
         self.rank, self.size, self.name = rank, size, name
         self._rendezvous = Rendezvous(end, store, name, rank, size, timeout_s)
         self.record = record_of(name, rank, size)
-        self.mail = Mail(self._rendezvous, self.record)
+        self.message_queue = MessageQueue(self._rendezvous, self.record)
         self._count = 0
         self._calls = calls
         if calls is not None:

@@ -21,7 +21,7 @@ VARIABLE = "WEFT_JOB"  # environment variable of every rank: the address
 LATE = "late"  # the kind of a refusal: no rank has set it in time
 LONGEST_BYTES = 16 << 20  # largest value
 _LONGEST_S = 366 * 24 * 3600
-_PATIENCE_S = 60.0  # for the launcher, beyond what it was asked to wait
+_TIMEOUT_S = 60.0  # for the launcher, beyond what it was asked to wait
 
 
 class JobStore:
@@ -51,7 +51,7 @@ class JobStore:
 
     def _ask(self, do: str, wait_s: float, **words: Any) -> Any:
         try:
-            return self._line.request(do, wait_s + _PATIENCE_S, **words)
+            return self._line.request(do, wait_s + _TIMEOUT_S, **words)
         except CommandRefused as late:
             raise TimeoutError(str(late)) from None
         except (OSError, ValueError) as error:

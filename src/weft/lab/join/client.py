@@ -187,7 +187,7 @@ class JoinClient:
             answer, wire = self._invitation.accept(request, _AGAIN_S)
             self._connect(wire, int(answer["received"]))
         except SubnetError as error:
-            if time.monotonic() - self._lost_s > request.patience_s:
+            if time.monotonic() - self._lost_s > request.timeout_s:
                 self._give_up(str(error))
             return
         except (ConfigError, Forged) as error:

@@ -38,7 +38,7 @@ class JoinRequest:
     nonce: str = ""
     session: str = ""
     received: int = 0
-    patience_s: float = 0.0  # how long it will try to come back, after a cut
+    timeout_s: float = 0.0  # how long it will try to come back, after a cut
     has_sysfs: bool = False
 
     @classmethod

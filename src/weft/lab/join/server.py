@@ -25,7 +25,7 @@ from weft.lab.join.session import Session
 from weft.lab.join.watch import IN, Watch
 
 UMAD, VERBS = 0, 1  # doors, by number
-PATIENCE_MAX_S = 3600.0
+TIMEOUT_MAX_S = 3600.0
 _MOST_PENDING = 64  # unauthenticated connections
 _GREETING_S = 10.0
 _BACKLOG = 64
@@ -71,7 +71,7 @@ class _JoinedHost:
     slots: frozenset[int]
     number: str  # session ID
     place: str  # its address
-    patience_s: float
+    timeout_s: float
     session: Session = field(init=False)
     until_s: float = 0.0  # it is waited for, while it is cut off
 
@@ -236,7 +236,7 @@ class JoinServer:
             slots=slots,
             number=secrets.token_hex(16),
             place=place,
-            patience_s=min(max(0.0, request.patience_s), PATIENCE_MAX_S),
+            timeout_s=min(max(0.0, request.timeout_s), TIMEOUT_MAX_S),
         )
         joined.session = Session(
             self._watch,
@@ -265,7 +265,7 @@ class JoinServer:
         return near
 
     def _cut(self, joined: _JoinedHost, why: str) -> None:
-        joined.until_s = time.monotonic() + joined.patience_s
+        joined.until_s = time.monotonic() + joined.timeout_s
         self._pulled |= self._hosts.pull(joined.slots)
         self._errors.note("a joined host is cut off", f"{joined.host} at {joined.place}: {why}")
 

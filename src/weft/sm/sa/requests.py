@@ -26,11 +26,11 @@ _Key = tuple[int, bytes]  # the LID it is from; method, attribute and transactio
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Requests:
-    """The queue of requests. `patience_s` is the longest wait, 0 for no limit; `say` writes to the log."""
+    """The queue of requests. `timeout_s` is the longest wait, 0 for no limit; `say` writes to the log."""
 
     clock: Callable[[], float]
     say: Callable[[Event, str], None]
-    patience_s: float
+    timeout_s: float
     _short: deque[tuple[float, Arrived]] = field(default_factory=deque)
     _long: deque[tuple[float, Arrived]] = field(default_factory=deque)
     _waiting: set[_Key] = field(default_factory=set)
@@ -80,7 +80,7 @@ class Requests:
             return None
         came_s, arrived = queue.popleft()
         self._waiting.discard(_key(arrived))
-        late = 0 < self.patience_s < self.clock() - came_s
+        late = 0 < self.timeout_s < self.clock() - came_s
         refusal = self._refuse(arrived.mad) if late else None
         if not self._waiting and self._refused:
             self.say(Event.SA_BUSY, f"it is over: {self._refused:,} questions were answered BUSY")

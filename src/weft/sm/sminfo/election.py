@@ -44,7 +44,7 @@ from weft.wire.smp import SMControl, SMInfo, Smp, SMState
 _LOOK_ROUND = 10  # poll intervals between two looks of a master at the others
 _ASK_SILENT_S = 1.0  # until a manager that did not answer is asked again; doubled up to a look round
 _REMIND_S = 5.0  # between two traps to a master that should hand over
-_PATIENCE_S = 30.0  # with a lower master that does not; and how long one that refused is left alone
+_TIMEOUT_S = 30.0  # with a lower master that does not; and how long one that refused is left alone
 _HANDOVER_RETRIES = 2
 _rank = attrgetter("rank")
 
@@ -236,8 +236,8 @@ class Election:
         return _Watch(other, since_s=now_s, next_s=now_s, by_path=not other.lid)
 
     def _shun(self, other: OtherSm, why: str) -> Action:
-        self._say(Event.OTHER_SM, f"{other} {why}: we stay master, and leave it alone for {_PATIENCE_S:.0f} s")
-        self._shunned[other.guid] = self._clock() + _PATIENCE_S
+        self._say(Event.OTHER_SM, f"{other} {why}: we stay master, and leave it alone for {_TIMEOUT_S:.0f} s")
+        self._shunned[other.guid] = self._clock() + _TIMEOUT_S
         self._watch = self._handing = None
         return Action.SWEEP
 
@@ -331,7 +331,7 @@ class Election:
         watch.misses = 0
         if info.sm_state != SMState.MASTER or watch.other.rank > self.rank:
             return self._stop_waiting()
-        if self._clock() - watch.since_s >= _PATIENCE_S:
+        if self._clock() - watch.since_s >= _TIMEOUT_S:
             return self._shun(watch.other, "is master too, and does not hand over")
         self._remind(watch.other)
         return Action.NOTHING

@@ -288,7 +288,7 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         with converted_errors():
             data = tensors[0].contiguous()
             group = self._group_of(data)
-            work = Work(group, tensors, group.mail.send(to, as_bytes(data), _checked(tag)))
+            work = Work(group, tensors, group.message_queue.send(to, as_bytes(data), _checked(tag)))
             work.at_end = lambda: data  # it stays until then
         return work
 
@@ -303,7 +303,7 @@ class ProcessGroup(dist.ProcessGroup):  # type: ignore[misc]
         data = tensor if tensor.is_contiguous() else torch.empty_like(tensor, memory_format=torch.contiguous_format)
         with converted_errors():
             group = self._group_of(data)
-            work = Work(group, tensors, group.mail.receive(as_bytes(data), source, _checked(tag)))
+            work = Work(group, tensors, group.message_queue.receive(as_bytes(data), source, _checked(tag)))
         if data is not tensor:
             work.at_end = lambda: tensor.copy_(data)
         return work

@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 
 from weft.collectives.live.group import Group
-from weft.collectives.live.mail import Receiving, Sending
+from weft.collectives.live.message_queue import Receiving, Sending
 from weft.errors import WeftError
 
 Tensors = list[torch.Tensor]
@@ -44,7 +44,7 @@ class Work(dist._Work):  # type: ignore[misc]
         """Wait up to the group's timeout or this one; PyTorch passes 0 for none."""
         if self._message is not None:
             with converted_errors():
-                self._group.mail.wait(self._message, timeout.total_seconds() if timeout else None)
+                self._group.message_queue.wait(self._message, timeout.total_seconds() if timeout else None)
             self.at_end()
             self.at_end = lambda: None
             self._finish_stream()
@@ -53,7 +53,7 @@ class Work(dist._Work):  # type: ignore[misc]
     def is_completed(self) -> bool:
         if self._message is not None and not self._message.is_done:
             with converted_errors():
-                self._group.mail.poll()
+                self._group.message_queue.poll()
         return self._message is None or self._message.is_done
 
     def is_success(self) -> bool:

@@ -44,7 +44,7 @@ BELL = struct.Struct("<QI")
 LENGTH = struct.Struct("<H")
 MOST_BYTES = 16 << 20  # limit of unsent bytes; more packets are lost, as on a wire
 READ_BYTES = 1 << 20
-_PATIENCE_S = 10.0
+_TIMEOUT_S = 10.0
 _SLICE_S = 0.01  # poll interval: another thread may have read the answer
 
 
@@ -105,7 +105,7 @@ class Line:
     def __init__(self, path: str) -> None:
         self.path, self.is_down, self.is_closed = path, False, False
         try:
-            self._socket = runtime.dial(Path(path), _PATIENCE_S)
+            self._socket = runtime.dial(Path(path), _TIMEOUT_S)
         except OSError as error:
             raise _gone(path) from error
         self._socket.setblocking(False)
@@ -239,23 +239,23 @@ class Line:
 
     # -- questions ----------------------------------------------------------------------------------------------------
 
-    def ask(self, do: str, patience_s: float = _PATIENCE_S, **words: Any) -> dict[str, Any]:
-        return self.ask_for_file(do, patience_s, **words)[0]
+    def ask(self, do: str, timeout_s: float = _TIMEOUT_S, **words: Any) -> dict[str, Any]:
+        return self.ask_for_file(do, timeout_s, **words)[0]
 
-    def ask_for_file(self, do: str, patience_s: float = _PATIENCE_S, **words: Any) -> tuple[dict[str, Any], int]:
+    def ask_for_file(self, do: str, timeout_s: float = _TIMEOUT_S, **words: Any) -> tuple[dict[str, Any], int]:
         """Return the answer and its file, or -1. Raise ConfigError if the lab refuses."""
         number = next(self._numbers)
         self._open_questions.add(number)
         try:
-            return self._ask(number, do, patience_s, words)
+            return self._ask(number, do, timeout_s, words)
         finally:
             with self._lock:
                 self._open_questions.discard(number)
 
-    def _ask(self, number: int, do: str, patience_s: float, words: dict[str, Any]) -> tuple[dict[str, Any], int]:
+    def _ask(self, number: int, do: str, timeout_s: float, words: dict[str, Any]) -> tuple[dict[str, Any], int]:
         with self._lock:
             self._put(frame(Kind.QUESTION, NUMBER.pack(number), json.dumps({"do": do, **words}).encode()))
-        until_s = time.monotonic() + patience_s
+        until_s = time.monotonic() + timeout_s
         while True:
             with self._lock:
                 self._flush()

@@ -20,7 +20,7 @@ from weft.verbs.carriers.places import place_of
 from weft.verbs.shm.layout import MeterRecord
 
 _ASK_AGAIN_S = 0.02  # after a refusal
-_PATIENCE_S = 1.0
+_TIMEOUT_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class MemoryGrants:
         """Ask the lab to open the meter; return the GUID of the port at the other end if it did."""
         path = dict(zip(("lid", "sl", "path_bits", "gids", "p_key", "mtu_bytes"), key, strict=True))
         try:
-            guid = self._line.ask("metered_path", _PATIENCE_S, meter=meter, **path)["guid"]
+            guid = self._line.ask("metered_path", _TIMEOUT_S, meter=meter, **path)["guid"]
         except (ConfigError, SubnetError):
             return None
         return int(guid) if guid else None

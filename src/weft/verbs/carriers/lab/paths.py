@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from weft.wire.mad import Method
     from weft.wire.sa import SaAttribute
 
-_PATIENCE_S = 2.0
+_TIMEOUT_S = 2.0
 _BUSY_S = 0.05  # wait after a busy response
 _ASK_AGAIN_S = 1.0  # after an unknown GID or no response
 _MULTICAST = 0xFF  # the first byte of a GID
@@ -120,10 +120,10 @@ class Paths:
         from weft.wire.sa import SaMad
 
         mad = SaMad(method=method, attribute_id=attribute, component_mask=mask, data=query.raw)
-        until_s = time.monotonic() + _PATIENCE_S
+        until_s = time.monotonic() + _TIMEOUT_S
         while True:
             try:
-                answer = self._line.ask("sa", _PATIENCE_S, mad=mad.raw.hex())
+                answer = self._line.ask("sa", _TIMEOUT_S, mad=mad.raw.hex())
                 response = SaMad.unpack(bytes.fromhex(answer["mad"]))
             except (ConfigError, SubnetError, Malformed):
                 return None

@@ -95,8 +95,8 @@ class ProcessCarrier(Loopback):
         self._peers: dict[int, _Peer] = {}
         self._without_gpu: set[int] = set()  # processes that do not see this process's GPU
         self._place = place()
-        self._mail, self._slot = self._bind()
-        self._socket = self._mail.socket
+        self._bound, self._slot = self._bind()
+        self._socket = self._bound.socket
         self._bell = os.eventfd(
             0, os.EFD_NONBLOCK | os.EFD_CLOEXEC
         )  # wakes waiting threads for messages of this process
@@ -132,7 +132,7 @@ class ProcessCarrier(Loopback):
         return self._place / f"{self._device}-{slot}.memory"
 
     def close(self) -> None:
-        self._mail.close()
+        self._bound.close()
         if self._peer_memories is not None:
             self._peer_memories.close()
         os.close(self._bell)

@@ -238,7 +238,7 @@ int rdma_bind_addr(struct rdma_cm_id *, struct sockaddr *);
 int rdma_resolve_addr(struct rdma_cm_id *, struct sockaddr *, struct sockaddr *, int);
 int rdma_resolve_route(struct rdma_cm_id *, int);
 
-#define PATIENCE_MS 2000
+#define TIMEOUT_MS 2000
 
 static int begin_endpoint(struct rdma_cm_id *id, struct rdma_addrinfo *to, struct ibv_pd *pd, struct ibv_qp_init_attr *init)
 {
@@ -253,8 +253,8 @@ static int begin_endpoint(struct rdma_cm_id *id, struct rdma_addrinfo *to, struc
         passive->init->qp_type = to->ai_qp_type;
         return 0;
     }
-    if (rdma_resolve_addr(id, to->ai_src_addr, to->ai_dst_addr, PATIENCE_MS)) return -1;
-    if (rdma_resolve_route(id, PATIENCE_MS)) return -1;
+    if (rdma_resolve_addr(id, to->ai_src_addr, to->ai_dst_addr, TIMEOUT_MS)) return -1;
+    if (rdma_resolve_route(id, TIMEOUT_MS)) return -1;
     if (!init) return 0;
     init->qp_type = to->ai_qp_type;
     return rdma_create_qp(id, pd, init);

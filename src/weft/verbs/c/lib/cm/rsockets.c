@@ -26,7 +26,7 @@ int ibv_destroy_comp_channel(struct ibv_comp_channel *);
 int ibv_dereg_mr(struct ibv_mr *);
 
 #define FILES_MAX 65536
-#define PATIENCE_MS 2000
+#define TIMEOUT_MS 2000
 static struct rsocket *sockets[FILES_MAX]; /* by the program's file descriptor: that of its event channel */
 
 struct rsocket *find_rsocket(int fd)
@@ -178,9 +178,9 @@ static int begin(struct rsocket *rs, const struct sockaddr *address)
 {
     struct sockaddr *source = rs->state == BOUND ? &rs->id->route.addr.src_addr : NULL;
     struct rdma_conn_param param = PARAM;
-    if (rdma_resolve_addr(rs->id, source, (struct sockaddr *)address, PATIENCE_MS)) return -1;
+    if (rdma_resolve_addr(rs->id, source, (struct sockaddr *)address, TIMEOUT_MS)) return -1;
     if (expect(rs, RDMA_CM_EVENT_ADDR_RESOLVED)) return -1;
-    if (rdma_resolve_route(rs->id, PATIENCE_MS) || expect(rs, RDMA_CM_EVENT_ROUTE_RESOLVED)) return -1;
+    if (rdma_resolve_route(rs->id, TIMEOUT_MS) || expect(rs, RDMA_CM_EVENT_ROUTE_RESOLVED)) return -1;
     if (prepare(rs) || rdma_connect(rs->id, &param)) return -1;
     rs->state = CONNECTING;
     return 0;

@@ -93,19 +93,21 @@ def test_no_file_imports_itself_by_way_of_others():
     assert [name for name in MODULES if name in reached_from(name)] == []
 
 
-def rooms(package: str) -> list[str]:
+def subpackages(package: str) -> list[str]:
     """Top to bottom, as the docstring of a package lists them."""
     tree = ast.parse(MODULES[package].read_text(encoding="utf-8"))
     return re.findall(r"^(\w+)/? {2,}", ast.get_docstring(tree) or "", re.MULTILINE)
 
 
 @pytest.mark.parametrize("package", ["weft.collectives", "weft.plan", "weft.sm", "weft.tenants", "weft.verbs"])
-def test_a_room_imports_only_from_rooms_below(package):
-    drawn = rooms(package)
+def test_a_subpackage_imports_only_from_those_below(package):
+    drawn = subpackages(package)
     present = {name.split(".")[2] for name in MODULES if name.startswith(f"{package}.")}
     assert set(drawn) == present
     for name, targets in files_imported().items():
-        if name.startswith(f"{package}.") and not name.endswith(".__main__"):  # which is a command, above all rooms
+        if name.startswith(f"{package}.") and not name.endswith(
+            ".__main__"
+        ):  # which is a command, above all subpackages
             for target in targets:
                 if target.startswith(f"{package}."):
                     above, below = (drawn.index(item.split(".")[2]) for item in (name, target))

@@ -7,7 +7,7 @@ import pytest
 from tests.collectives.live.ranks import together
 
 from weft.collectives.live.group import Group
-from weft.collectives.live.mail import OWN_TAGS
+from weft.collectives.live.message_queue import OWN_TAGS
 from weft.errors import ConfigError, SubnetError
 
 
@@ -20,12 +20,12 @@ def test_all_may_begin_to_send_before_any_receives(length: int) -> None:
     """In a ring, of messages that are larger than all slots together."""
 
     def rank(group: Group) -> None:
-        mail, n = group.mail, group.size
-        sending = mail.send((group.rank + 1) % n, message(group.rank, length), tag=5)
+        queue, n = group.message_queue, group.size
+        sending = queue.send((group.rank + 1) % n, message(group.rank, length), tag=5)
         into = np.zeros(length, np.uint8)
-        receiving = mail.receive(into, (group.rank - 1) % n, 5)
-        mail.wait(receiving)
-        mail.wait(sending)
+        receiving = queue.receive(into, (group.rank - 1) % n, 5)
+        queue.wait(receiving)
+        queue.wait(sending)
         np.testing.assert_array_equal(into, message((group.rank - 1) % n, length))
 
     together(3, rank)
@@ -33,16 +33,16 @@ def test_all_may_begin_to_send_before_any_receives(length: int) -> None:
 
 def test_tags_tell_messages_apart_whatever_their_order() -> None:
     def rank(group: Group) -> list[int]:
-        mail = group.mail
+        queue = group.message_queue
         if group.rank == 0:
-            begun = [mail.send(1, message(tag, 9000), tag) for tag in (1, 2, 3, 1)]
+            begun = [queue.send(1, message(tag, 9000), tag) for tag in (1, 2, 3, 1)]
             for item in begun:
-                mail.wait(item)
+                queue.wait(item)
             return []
         result = []
         for tag in (3, None, 1, None):
-            receiving = mail.receive(into := np.zeros(9000, np.uint8), None, tag)
-            mail.wait(receiving)
+            receiving = queue.receive(into := np.zeros(9000, np.uint8), None, tag)
+            queue.wait(receiving)
             assert (receiving.source, receiving.length) == (0, 9000)
             assert receiving.tag is not None
             np.testing.assert_array_equal(into, message(receiving.tag, 9000))
@@ -54,14 +54,14 @@ def test_tags_tell_messages_apart_whatever_their_order() -> None:
 
 def test_a_message_that_is_too_long_is_an_error_and_the_next_one_is_none() -> None:
     def rank(group: Group) -> None:
-        mail = group.mail
+        queue = group.message_queue
         if group.rank == 0:
             for length in (10, 5):
-                mail.wait(mail.send(1, message(length, length)))
+                queue.wait(queue.send(1, message(length, length)))
             return
         with pytest.raises(ConfigError, match="a message of 10 bytes from rank 0 came for a place of 5"):
-            mail.wait(mail.receive(np.zeros(5, np.uint8), 0))
-        mail.wait(mail.receive(into := np.zeros(5, np.uint8), 0))
+            queue.wait(queue.receive(np.zeros(5, np.uint8), 0))
+        queue.wait(queue.receive(into := np.zeros(5, np.uint8), 0))
         np.testing.assert_array_equal(into, message(5, 5))
 
     together(2, rank)
@@ -69,14 +69,14 @@ def test_a_message_that_is_too_long_is_an_error_and_the_next_one_is_none() -> No
 
 def test_a_rank_sends_to_itself_before_or_after_it_receives() -> None:
     def rank(group: Group) -> None:
-        mail, into = group.mail, np.zeros(9, np.uint8)
-        mail.wait(mail.send(group.rank, message(1, 9), tag=4))
-        mail.wait(mail.receive(into, None, 4))
+        queue, into = group.message_queue, np.zeros(9, np.uint8)
+        queue.wait(queue.send(group.rank, message(1, 9), tag=4))
+        queue.wait(queue.receive(into, None, 4))
         np.testing.assert_array_equal(into, message(1, 9))
-        receiving = mail.receive(None, group.rank)
-        assert not mail.test(receiving)
-        mail.send(group.rank, message(2, 5))
-        assert mail.test(receiving)
+        receiving = queue.receive(None, group.rank)
+        assert not queue.test(receiving)
+        queue.send(group.rank, message(2, 5))
+        assert queue.test(receiving)
         assert receiving.data is not None
         np.testing.assert_array_equal(receiving.data, message(2, 5))
 
@@ -86,18 +86,18 @@ def test_a_rank_sends_to_itself_before_or_after_it_receives() -> None:
 
 def test_who_takes_any_tag_gets_none_of_those_that_must_be_asked_for() -> None:
     def rank(group: Group) -> None:
-        mail = group.mail
+        queue = group.message_queue
         if group.rank == 0:
-            mail.wait(mail.send(1, message(1, 1), OWN_TAGS + 3))
-            mail.wait(mail.send(1, message(2, 20), 7))
+            queue.wait(queue.send(1, message(1, 1), OWN_TAGS + 3))
+            queue.wait(queue.send(1, message(2, 20), 7))
             return
-        while (result := mail.look(0)) is None:
+        while (result := queue.look(0)) is None:
             pass
         assert (result.source, result.tag, result.length) == (0, 7, 20)
-        receiving = mail.receive(None)
-        mail.wait(receiving)
+        receiving = queue.receive(None)
+        queue.wait(receiving)
         assert receiving.tag == 7
-        mail.wait(mail.receive(np.zeros(1, np.uint8), 0, OWN_TAGS + 3))
+        queue.wait(queue.receive(np.zeros(1, np.uint8), 0, OWN_TAGS + 3))
 
     together(2, rank)
 
@@ -106,7 +106,7 @@ def test_who_waits_for_a_message_says_how_long() -> None:
     def rank(group: Group) -> None:
         if group.rank == 0:
             with pytest.raises(SubnetError, match=r"rank 1: nothing within 0\.1 s, in a receive from rank 1"):
-                group.mail.wait(group.mail.receive(None, 1), 0.1)
+                group.message_queue.wait(group.message_queue.receive(None, 1), 0.1)
 
     together(2, rank)
 
@@ -116,6 +116,6 @@ def test_nobody_sends_to_who_is_not_there(to: int) -> None:
     def rank(group: Group) -> None:
         if group.rank == 1:
             with pytest.raises(ConfigError, match=f"rank {to} is none of the others of rank 1 of 2"):
-                group.mail.send(to, message(0, 1))
+                group.message_queue.send(to, message(0, 1))
 
     together(2, rank)

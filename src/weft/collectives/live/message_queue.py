@@ -99,7 +99,7 @@ class _Arriving:
 
 
 @dataclass(eq=False)
-class Mail:
+class MessageQueue:
     rendezvous: Rendezvous
     record: GroupRecord | None = None
     _sends: dict[Link, deque[Sending]] = field(default_factory=dict)
