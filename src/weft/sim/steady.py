@@ -5,13 +5,10 @@
     counts = advance(steady, 60.0, rng)     in `steady_counts`: what the ports count in a minute
 
 Each pair of a job is a flow along its path in the forwarding tables, at its max-min fair rate: links, the demand of a
-sender and the rate that a receiver accepts are shared (`flow.fair`). A port upstream of a bottleneck always has
-something to
-send; while it is not sending, it waits. Errors cost what a reliable connection does to recover: after a loss it sends
-again
-the W packets that were in flight when the NAK arrived; if a retransmitted packet or the NAK is lost too, it is idle
-until
-its timeout. The share 1 / (1 + p W + p p T) of its rate remains, with T in packets.
+sender and the rate that a receiver accepts are shared (`flow.fair`). A port upstream of a bottleneck always has data to
+send; while it is not sending, it waits. The cost of errors is the recovery of a reliable connection: after a loss it
+sends the W packets again that were in flight when the NAK arrived; if a retransmitted packet or the NAK is lost too, it
+is idle until its timeout. The share 1 / (1 + p W + p p T) of its rate remains, with T in packets.
 
 Not modelled: queues, VLs and their weights, congestion control, acknowledgements; a flow has one path even if switches
 route adaptively. `tests/crosscheck/test_steady.py` compares it with the packet engine where both apply.
@@ -384,7 +381,7 @@ class _Losses(NamedTuple):
         return packets
 
     def active(self, packets_s: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the share of the time in table a flow does not wait for a timeout."""
+        """Return the share of the time in which a flow does not wait for a timeout."""
         sends = 1 + self.again(packets_s)
         part: NDArray[np.float64] = sends / (sends + self.lost * self.times_out * RETRY_S * packets_s)
         return part
