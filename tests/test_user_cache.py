@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import fcntl
+import io
 import os
 import pty
 import sys
@@ -53,20 +54,19 @@ def test_a_missing_cache_folder_is_no_error(tmp_path):
     assert user_cache.mark_used(tmp_path / "nowhere") == tmp_path / "nowhere"
 
 
-def test_long_work_is_announced_on_stderr(monkeypatch, capfd):
+def test_long_work_is_announced_on_stderr(monkeypatch):
     monkeypatch.setattr(user_cache, "_SILENT_S", 0.0)
-    printed: list[str] = []
+    monkeypatch.setattr(sys, "stderr", printed := io.StringIO())
     announcer = user_cache.Announcer("compiling kernels")
     announcer.begin()
     announcer.begin()  # nested
     announcer.end()
-    wait_until(lambda: printed.append(capfd.readouterr().err) or "\n" in "".join(printed), "the announcement")
+    wait_until(lambda: "\n" in printed.getvalue(), "the announcement")
     announcer.end()
     announcer.begin()  # is not announced again
     announcer.end()
-    printed.append(capfd.readouterr().err)
     hint = "`weft doctor --compile` does it for all commands"
-    assert "".join(printed) == f"weft: compiling kernels, once per machine; {hint}\n"
+    assert printed.getvalue() == f"weft: compiling kernels, once per machine; {hint}\n"
 
 
 def test_long_work_is_counted_on_a_terminal_and_leaves_no_line(monkeypatch):

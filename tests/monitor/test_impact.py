@@ -10,6 +10,7 @@ from tests.monitor.watched import Watched
 
 import weft
 from weft.fabric.forwarding import ANY, walk
+from weft.fabric.tables import NO_ROUTE
 from weft.ids import PKey
 from weft.monitor.impact import add_impact, crosses, read_jobs, read_routed
 from weft.monitor.suspects import Diagnosis, Impact, Suspect
@@ -57,6 +58,18 @@ def test_paths_are_those_of_the_forwarding_plane():
         by = slots(fabric, port)
         ways = (walk(plane, a, dlid=int(fabric.tables.lid[b]), sl=0, p_key=ANY, size_bytes=256).out for a, b in pairs)
         assert crosses(fabric, pairs, by).tolist() == [bool(set(by.tolist()) & set(way)) for way in ways]
+
+
+def test_paths_end_at_a_switch_without_a_route():
+    fabric = route(weft.load("fat-tree:hosts=16,radix=8")).fabric
+    near, far = (fabric.find_port(f"{host}/1").slot for host in ("h2", "h16"))
+    start = fabric.find_port("h1/1").slot
+    pairs, by = np.array([[start, far], [start, near]]), np.array([fabric.ports.peer[near]])
+    assert crosses(fabric, pairs, by).tolist() == [False, True]
+    leaf = fabric.tables.switch_row[fabric.find_node("leaf1").index]
+    fabric.tables.lft[leaf, fabric.tables.lid[far]] = NO_ROUTE
+    assert crosses(fabric, pairs, by).tolist() == [False, True]
+    assert crosses(fabric, pairs[:1], np.array([start])).tolist() == [True]
 
 
 def test_a_job_pays_for_a_link_that_it_sends_by_and_no_other_does(fabric):

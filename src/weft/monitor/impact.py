@@ -153,8 +153,9 @@ def crosses(fabric: Fabric, pairs: Slots, by: Slots) -> NDArray[np.bool_]:
         on = (ports.peer[out[going]] >= 0) & (tables.switch_row[node] >= 0)
         going, node = going[on], node[on]
         number = tables.lft[tables.switch_row[node], lid[going]].astype(np.int64)
-        on = number <= fabric.nodes.n_ports[node]
-        going, out[going[on]] = going[on], fabric.first_port[node[on]] + number[on]
+        has_route = number <= fabric.nodes.n_ports[node]
+        going = going[has_route]
+        out[going] = fabric.first_port[node[has_route]] + number[has_route]
         if not len(going):
             break
     return crossing
