@@ -1,4 +1,4 @@
-"""Tests wait for what must happen, on however busy a machine: patience ends only what would hang for ever."""
+"""Waiting in tests: the limit is long, so that only a hang exceeds it, also on a busy machine."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ T = TypeVar("T")
 def wait_until(
     happened: Callable[[], T], what: str | Callable[[], str] = "it", going: Callable[[], bool] = lambda: True
 ) -> T:
-    """What `happened` returns when that is true; waits as long as what should bring it about is going on."""
+    """Return the first true result of `happened`; fail after PATIENCE_S, or when `going` is false."""
     until_s = time.monotonic() + PATIENCE_S
     while not (result := happened()):
-        # Asked once more: what is at its end may have done it as its last deed.
+        # Check once more: the cause may have completed just before it ended.
         if time.monotonic() > until_s or (not going() and not (result := happened())):
             raise AssertionError(f"{what if isinstance(what, str) else what()} did not happen")
         time.sleep(0.01)
@@ -24,5 +24,5 @@ def wait_until(
 
 
 def errors_in(stderr: str) -> str:
-    """Return what a program said on stderr, without announcements of what it compiled on first use."""
+    """Return the stderr of a program without notices about compilation."""
     return "".join(line for line in stderr.splitlines(keepends=True) if "once per machine" not in line)

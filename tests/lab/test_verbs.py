@@ -12,12 +12,14 @@ from weft.fabric.counters import Counter
 from weft.lab.metered_paths import clean_path
 from weft.verbs import enums as e
 from weft.verbs import hardware
+from weft.verbs.carriers.lab.connection import QUEUE_PAIR_BITS
 from weft.verbs.carriers.lab.paths import group_of
 from weft.verbs.errors import PyverbsRDMAError
 from weft.verbs.pyverbs.addr import AH, GID, AHAttr, GlobalRoute
 from weft.verbs.pyverbs.device import Context, get_device_list
 from weft.verbs.pyverbs.mr import MR
 from weft.verbs.pyverbs.wr import SGE, SendWR
+from weft.wire.headers import BTH, DETH, LRH, Opcode
 
 
 def way_between(lab, start: str, end: str) -> tuple[int, ...]:
@@ -98,6 +100,23 @@ def test_a_datagram_with_a_wrong_q_key_is_counted_by_the_port(hosts):
     h2.send(sender, b"x", AH(h2.pd, attr=h7.address()), receiver.qp_num)
     wait_until(lambda: h7.ctx.query_port(1).qkey_viol_cntr == 1, "a Q_Key violation")
     assert h7.ctx.query_port(1).bad_pkey_cntr == 0
+
+
+def test_a_report_of_a_wrong_key_counts_only_for_queue_pairs_of_the_program_itself(hosts):
+    (h6,) = hosts("h6")
+    own = h6.qp(e.IBV_QPT_UD).qp_num
+
+    def packet(dest_qp: int) -> bytes:
+        bth = BTH.pack(opcode=Opcode.UD_SEND_ONLY, dest_qp=dest_qp, p_key=0x8001)
+        return LRH.pack(slid=4, dlid=5, pkt_len=8) + bth + DETH.pack(q_key=7, src_qp=1) + bytes(6)
+
+    line, of_another_program = h6.ctx.adapter.carrier.line, own ^ 1 << QUEUE_PAIR_BITS
+    for forged in (b"", bytes(34), packet(own)[:-1], packet(of_another_program)):
+        line.report_bad_key(forged, is_q_key=False)
+        line.report_bad_key(forged, is_q_key=True)
+    line.report_bad_key(packet(own), is_q_key=False)  # the last: all before it have been read when it is counted
+    wait_until(lambda: h6.ctx.query_port(1).bad_pkey_cntr > 0, "a P_Key violation")
+    assert (h6.ctx.query_port(1).bad_pkey_cntr, h6.ctx.query_port(1).qkey_viol_cntr) == (1, 0)
 
 
 def test_every_port_on_the_way_counts_the_same(lab, hosts):

@@ -61,7 +61,7 @@ def read_names(name: str, value: str | int | Sequence[str]) -> str:
     """Return names as a command line has them, separated by commas."""
     if isinstance(value, str | int) and not isinstance(value, bool):
         return str(value)
-    if isinstance(value, list | tuple) and all(isinstance(one, str) for one in value):
+    if isinstance(value, list | tuple) and all(isinstance(item, str) for item in value):
         return ",".join(value)
     raise ConfigError(f"{name} must be a number, text or a list of names, got {value!r}")
 

@@ -131,7 +131,7 @@ def export(fabric: FabricLike, output: PathLike, format: str | None = None) -> P
     output
         The file to write; for the format `opensm` a folder.
     format
-        The name of the format, if the suffix of the file does not tell: `ibnetdiscover`, `graphml`, ...
+        The name of the format, where the suffix of the file does not determine it: `ibnetdiscover`, `graphml`, ...
         `weft export` lists them.
 
     Returns

@@ -151,7 +151,7 @@ def time(
     nccl
         The version of NCCL, 2.18 to 2.32.
     network, paths
-        `infiniband`, `roce`, `tcp`, ...; `table`, `adaptive`, `ecmp` or `spray`. By default as the links speak.
+        `infiniband`, `roce`, `tcp`, ...; `table`, `adaptive`, `ecmp` or `spray`. The default follows from the links.
     gpudirect
         Adapters access GPU memory directly; else data is copied through host memory.
     seed

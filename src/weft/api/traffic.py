@@ -67,7 +67,7 @@ def check_traffic(name: str, parameters: dict[str, Any]) -> None:
             raise UnknownName("traffic", name, PATTERNS, hint)
         if parameters:
             flags = ", ".join(_FLAGS.get(parameter, f"--{parameter}") for parameter in parameters)
-            raise ConfigError(f"{name} says all of its messages: leave out {flags}")
+            raise ConfigError(f"{name} defines all of its messages: leave out {flags}")
         return
     for parameter in parameters:
         if parameter not in taken:

@@ -1,8 +1,8 @@
 """The band around a figure, as wide as the errors of published figures of its kind.
 
-A kind is a tuple of properties, the most important first. A kind that fewer than two clusters published is taken wider:
-its last properties are dropped. The band goes as far as the farthest cluster's errors, and a k-th more where they are
-from k clusters, since another cluster may be worse.
+A kind is a tuple of properties, the most important first. If fewer than two clusters published figures of a kind, its
+last properties are dropped until there are two. The band covers the errors of all clusters and is wider by 1/k for k
+clusters, since another cluster may be worse.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Protocol, Self, TypeVar
 
 import numpy as np
 
-CLUSTERS = 2  # that must have published figures of a kind
-BEYOND = 2  # times the largest published: far
+CLUSTERS = 2  # least number with published figures of a kind
+BEYOND = 2  # a value above this multiple of the largest published one is far from published figures
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +24,7 @@ class Band:
 
     low: float
     high: float
-    clusters: int  # that published figures of the kind; of training steps models
+    clusters: int  # number of clusters with published figures of the kind; for training steps, of models
     kind: str = ""
     far: tuple[str, ...] = ()  # properties unlike any published figure
 

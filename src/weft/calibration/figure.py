@@ -1,4 +1,4 @@
-"""A published figure beside weft's, and the errors of many."""
+"""A published figure and weft's prediction of it; errors of several."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Figure:
 
     @property
     def slowdown(self) -> float:
-        """The published time, in times of weft's."""
+        """The published time divided by weft's."""
         return self.measured / self.predicted
 
     def is_in(self, band: Band) -> bool:

@@ -61,7 +61,7 @@ class Measurement(Run, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure(PublishedFigure):
-    """A published value beside weft's."""
+    """A published value and weft's."""
 
     quantity: str  # `Gb/s`, `Mpps`, `us`
     fitted: bool  # a constant was fitted to it
