@@ -3,9 +3,10 @@
 A domain (perftest, NCCL, MPI, training) has its own runs in a TOML file, and predicts the figures of a run.
 
 cross_validation    each cluster's figures, with constants and bands that were made without it
-band                the width of a band
+conformal           bands that hold on sources without published figures
+band                a band, and the older rule for its width
 figure              a published figure and weft's prediction of it; errors of several
 run                 published runs, read from a file
 """
 
-__all__ = ["band", "cross_validation", "figure", "run"]
+__all__ = ["band", "conformal", "cross_validation", "figure", "run"]

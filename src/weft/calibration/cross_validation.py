@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import sqrt
 from typing import Generic, TypeVar
 
+import numpy as np
+
 from weft.calibration.band import Band
-from weft.calibration.figure import Figure
+from weft.calibration.conformal import Bands
+from weft.calibration.figure import Figure, mean_error
 
 AnyFigure = TypeVar("AnyFigure", bound=Figure)
 
@@ -56,3 +60,45 @@ def count_in_bands(predictions: Predictions[AnyFigure]) -> tuple[int, int]:
     """Return how many figures lie in their bands, and how many there are."""
     every = [prediction for own in predictions.values() for prediction in own]
     return sum(prediction.is_in_band for prediction in every), len(every)
+
+
+def leave_sources_out(figures: Iterable[AnyFigure]) -> dict[str, tuple[Prediction[AnyFigure], ...]]:
+    """Return the figures of each source with the bands that the other sources give."""
+    every = tuple(figures)
+    bands = Bands.of(every)
+
+    def predict(source: str) -> Iterable[tuple[AnyFigure, Band]]:
+        others = bands.without(source)
+        return ((figure, others.band_for(figure.kind)) for figure in every if figure.cluster == source)
+
+    return leave_one_out((figure.cluster for figure in every), predict)
+
+
+CLASS_COLUMNS = ("class", "sources", "figures", "mean error", "bias", "p90", "bands that hold", "width")
+
+
+def class_rows(predictions: Predictions[AnyFigure]) -> list[tuple[str, ...]]:
+    """Return the rows of a table of errors and bands by class, the largest mean error first."""
+    classes: dict[str, list[Prediction[AnyFigure]]] = {}
+    for own in predictions.values():
+        for prediction in own:
+            classes.setdefault(prediction.figure.kind[0], []).append(prediction)
+    by_error = sorted(classes.items(), key=lambda item: -mean_error(each.figure for each in item[1]))
+    return [_class_row(name, own) for name, own in by_error]
+
+
+def _class_row(name: str, predictions: Sequence[Prediction[AnyFigure]]) -> tuple[str, ...]:
+    figures = [prediction.figure for prediction in predictions]
+    bias, p90 = np.mean([each.error for each in figures]), np.quantile([abs(each.error) for each in figures], 0.9)
+    inside = sum(prediction.is_in_band for prediction in predictions)
+    width = np.mean([sqrt(prediction.band.high / prediction.band.low) for prediction in predictions])
+    return (
+        name,
+        str(len({figure.cluster for figure in figures})),
+        str(len(figures)),
+        f"{mean_error(figures):.0%}",
+        f"{bias:+.0%}",
+        f"{p90:.0%}",
+        f"{inside} of {len(figures)}, {inside / len(figures):.0%}",
+        f"x{width:.2f}",
+    )
