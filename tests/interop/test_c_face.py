@@ -25,9 +25,11 @@ from tests.interop.conftest import do_without, find_peer
 from tests.lab.rdma import Host, running
 from tests.patience import PATIENCE_S, wait_until
 
+import weft
 import weft.verbs.c
 from weft import compiler
 from weft.fabric.counters import Counter
+from weft.lab.lab import Lab
 from weft.verbs import hardware, launch
 from weft.verbs.attributes.device import DeviceAttr
 from weft.verbs.c import build
@@ -60,16 +62,6 @@ def test_devinfo_says_what_the_adapter_is():
         assert output[name] == str(getattr(attr, name)), name
 
 
-def test_a_program_that_only_lists_devices_needs_no_python(tmp_path, monkeypatch):
-    """As most that MPI and UCX start: a libpython that cannot be loaded is not missed."""
-    real = build._python()
-    monkeypatch.setattr(build, "_FLAGS", QUICK)
-    monkeypatch.setattr(build, "_python", lambda: re.sub(r"(?m)^(#define WEFT_LIBPYTHON).*", r'\1 "/nowhere"', real))
-    environment = os.environ | {"LD_LIBRARY_PATH": str(build.folder(tmp_path))}
-    done = subprocess.run([program("ibv_devices")], env=environment, capture_output=True, text=True, check=True)
-    assert (done.stdout.split()[-2:], done.stderr) == (["mlx5_0", "007765fffe667401"], "")
-
-
 @pytest.mark.parametrize(
     ("kind", "size"), [("rc", "4096"), ("rc", "60"), ("uc", "4096"), ("ud", "2048"), ("ud", "60"), ("xsrq", "4096")]
 )
@@ -86,6 +78,35 @@ def test_pingpong_goes_through_shared_memory(kind, size):
 def lab():
     with running() as up:
         yield up
+
+
+@pytest.fixture(scope="module")
+def library_without_python(tmp_path_factory) -> Path:
+    """A library that cannot load its libpython."""
+    real = build._python()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(build, "_FLAGS", QUICK)
+        patch.setattr(build, "_python", lambda: re.sub(r"(?m)^(#define WEFT_LIBPYTHON).*", r'\1 "/nowhere"', real))
+        folder = build.folder(tmp_path_factory.mktemp("library"))
+    assert folder is not None
+    return folder
+
+
+@pytest.mark.parametrize("place", ["outside", "192.0.2.9", "2001:db8::12:3456", "fe80::7%eth9", "dgx2"])
+def test_listing_devices_starts_no_python(place, library_without_python):
+    """Most programs that MPI and UCX start only list. The names and GUIDs equal those that Python gives."""
+    environment = {name: value for name, value in os.environ.items() if name not in (hardware.LAB, hardware.ROCE)}
+    environment["LD_LIBRARY_PATH"] = str(library_without_python)
+    with Lab(weft.load("fat-tree:hosts=2,server=dgx-h100"), f"list{os.getpid()}") as lab:
+        if place == "dgx2":
+            environment |= {hardware.LAB: lab.host(place)["verbs"], hardware.HOST: place}
+        elif place != "outside":
+            environment |= {hardware.ROCE: place}
+        names = hardware.LAB, hardware.HOST, hardware.ROCE
+        devices = hardware._present(*(environment.get(name, "") for name in names))
+        done = subprocess.run([program("ibv_devices")], env=environment, capture_output=True, text=True, check=True)
+    rows = [line.split() for line in done.stdout.splitlines()[2:]]
+    assert (rows, done.stderr) == ([[device.name, f"{device.guid:016x}"] for device in devices], "")
 
 
 def packets(lab) -> int:

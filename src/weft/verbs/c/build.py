@@ -23,6 +23,7 @@ NAME, CM_NAME = "libibverbs.so.1", "librdmacm.so.1"
 PRELOAD = "weft-devices.so"
 _FLAGS = ("-O2", "-std=gnu11", "-D_GNU_SOURCE", "-fPIC", "-pthread", "-Wall", "-Werror=implicit")
 _WRITTEN_FROM = ("c/*.py", "c/*.c", "c/lib/*", "c/lib/cm/*", "enums/*.py", "hca/*.py", "shm/*.py")
+_WRITTEN_FROM += ("hardware.py", "carriers/places.py", "carriers/*/device.py", "carriers/lab/connection.py")
 _KERNELS_FROM = ("ids.py", "jit/*.py", "wire/crc.py", "wire/fields.py", "wire/headers.py")
 _SYSTEM = ("/lib", "/usr/lib", "/lib64", "/usr/lib64", "/usr/local/lib")
 _PRIVATE = re.compile(rb"(?<=\0)IBVERBS_PRIVATE_\d+(?=\0)")

@@ -7,7 +7,9 @@ from weft.verbs.c import datagrams, devices, operations, pairs
 from weft.verbs.c.addresses import Address
 from weft.verbs.c.calls import numbered
 from weft.verbs.c.start import EntryPoint
+from weft.verbs.carriers.lab.connection import Kind
 from weft.verbs.carriers.processes import device
+from weft.verbs.carriers.roce.device import GUID
 from weft.verbs.enums import cm
 from weft.verbs.hca.segment import Service
 from weft.verbs.shm import layout, native, requests
@@ -35,11 +37,15 @@ _LISTS = {  # fields of a record that are copied one by one from or to a structu
     "CAP": pairs.CAP_NUMBERS,
     "QP": pairs.QP_NUMBERS,
 }
-_OUTSIDE_OF_LABS = {  # the device that every program has there, and variables that say that it is elsewhere
+_LISTING = {  # devices that C lists without Python: the variables that select them, and questions to labs
     "DEVICE_NAME": f'"{device.NAME}"',
     "DEVICE_GUID": f"{device.Mlx5Device.guid:#x}ull",
     "LAB": f'"{hardware.LAB}"',
+    "HOST": f'"{hardware.HOST}"',
     "ROCE": f'"{hardware.ROCE}"',
+    "ROCE_GUID": f"{GUID:#x}ull",
+    "QUESTION": int(Kind.QUESTION),
+    "ANSWER": int(Kind.ANSWER),
 }
 _PLACES = {
     "SLOW": requests.SLOW,
@@ -66,7 +72,7 @@ def text() -> str:
     both = {**vars(enums), **vars(cm)}
     names = {name: int(value) for name, value in both.items() if name.startswith(("IBV_", "RDMA_", "RAI_"))}
     lines = [f"#define {name} {_number(value)}" for name, value in names.items()]
-    lines += [f"#define WEFT_{name} {value}" for name, value in (_PLACES | _OUTSIDE_OF_LABS).items()]
+    lines += [f"#define WEFT_{name} {value}" for name, value in (_PLACES | _LISTING).items()]
     lines += [f"#define WEFT_{one.__name__} {number}" for number, one in enumerate(asked)]
     known = "".join(f"{function.__module__} {one.__name__}\\n" for one, function in numbered())
     lines.append(f'#define WEFT_OPERATIONS "{known}"')

@@ -1,31 +1,68 @@
 /* Devices: the list, opening, and queries of a device and its port. */
+#include <arpa/inet.h>
 #include <endian.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <net/if.h>
 
 #include "weft.h"
 
 #define DEVICES_MAX 64
+enum { NONE = -1 };
 static struct weft_device *devices[DEVICES_MAX];
 static pthread_mutex_t listing = PTHREAD_MUTEX_INITIALIZER;
 
 static bool is_set(const char *variable) { return getenv(variable) && *getenv(variable); }
 
-/* Outside of labs there is one device, which is listed without Python: many programs only check whether there is any.
-   Return NONE if there is no device of this number, else an error number. */
-enum { NONE = -1 };
-static int find_device(int index, struct weft_device *made)
+/* The GUID of the device of carriers.roce.device: a prefix and the last 3 bytes of the address. */
+static bool roce_guid(const char *address, uint64_t *guid)
+{
+    char text[INET6_ADDRSTRLEN];
+    uint8_t bytes[16];
+    size_t length = strcspn(address, "%"); /* before the scope */
+    if (length >= sizeof(text)) return false;
+    memcpy(text, address, length);
+    text[length] = 0;
+    const uint8_t *end = inet_pton(AF_INET, text, bytes) == 1 ? bytes + 4 : bytes + 16;
+    if (end == bytes + 16 && inet_pton(AF_INET6, text, bytes) != 1) return false;
+    *guid = WEFT_ROCE_GUID | end[-3] << 16 | end[-2] << 8 | end[-1];
+    return true;
+}
+
+/* Find a device in the answer of a lab. */
+static bool find_in(const char *answer, int index, char *name, uint64_t *guid)
+{
+    const char *at = answer;
+    while ((at = strstr(at, "{\"name\": ")) && index--) at++;
+    return at && sscanf(at, "{\"name\": \"%63[^\"]\", \"node_guid\": %" SCNu64, name, guid) == 2;
+}
+
+static int ask_python(int index, struct weft_device *made)
 {
     struct weft_FindDevice call = {.index = index, .name = (uintptr_t)made->device.name};
-    if (is_set(WEFT_LAB) || is_set(WEFT_ROCE)) {
-        int error = ASK(FindDevice, &call);
-        made->guid = call.guid;
-        return error ? error : call.is_there ? 0 : NONE;
-    }
+    int error = ASK(FindDevice, &call);
+    made->guid = call.guid;
+    return error ? error : call.is_there ? 0 : NONE;
+}
+
+/* List devices without Python: many programs only check whether there are any. Python explains what is wrong.
+   Return NONE if there is no device of this number, else an error number. */
+static int find_device(int index, struct weft_device *made)
+{
+    static char *answer; /* of the lab: a host keeps its devices */
+    uint64_t guid = WEFT_DEVICE_GUID;
+    bool is_there = !index;
     if (!weft_can_load()) return ENOSYS;
     strcpy(made->device.name, WEFT_DEVICE_NAME);
-    made->guid = htobe64(WEFT_DEVICE_GUID);
-    return index ? NONE : 0;
+    if (is_set(WEFT_ROCE)) {
+        if (!roce_guid(getenv(WEFT_ROCE), &guid)) return ask_python(index, made);
+    } else if (is_set(WEFT_LAB)) {
+        if (!answer) answer = weft_lab_devices(getenv(WEFT_LAB), is_set(WEFT_HOST) ? getenv(WEFT_HOST) : "");
+        if (!answer) return ask_python(index, made);
+        is_there = find_in(answer, index, made->device.name, &guid);
+    }
+    made->guid = htobe64(guid);
+    return is_there ? 0 : NONE;
 }
 
 static struct weft_device *device_at(int index)

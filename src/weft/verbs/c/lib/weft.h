@@ -36,6 +36,10 @@ extern unsigned weft_generation;                            /* how often this pr
 int weft_hand_over(struct weft_PostSend *, size_t inline_max); /* execute it in a thread of the library; 0, or an error number */
 void weft_forget_handed_over(void);                            /* after fork, in the child */
 
+/* -- lab.c ---------------------------------------------------------------------------------------------------------- */
+
+char *weft_lab_devices(const char *path, const char *host); /* the lab's answer; NULL if there is none */
+
 /* -- kernels.c ---------------------------------------------------------------------------------------------------- */
 
 int64_t weft_post(int64_t path);                            /* hca.execute: a request over a path */

@@ -28,7 +28,7 @@ from weft.verbs.hca.adapter import Adapter
 from weft.verbs.shm.queue_memory import QueueMemory
 
 CAPTURE = "WEFT_VERBS_CAPTURE"
-_GUID = 0x0077_65FF_FE00_0000  # and the end of the address
+GUID = 0x0077_65FF_FE00_0000  # and the last 3 bytes of the address
 _POLLED_S, _LOOK_S = 0.003, 0.001  # who has polled so short ago, or waited (2 ms at once), will do it again
 
 
@@ -42,7 +42,7 @@ class RoceDevice(Mlx5Device):
             raise PyverbsRDMAError(
                 "Failed to get devices list", errno.ENODEV, f"WEFT_VERBS_ROCE={address} is no IP address"
             ) from None
-        self.guid = _GUID | int(self._address) & 0xFF_FFFF
+        self.guid = GUID | int(self._address) & 0xFF_FFFF
         self._opening = Opening(self.name, self._open, _work)
 
     def adapter(self) -> Adapter:
