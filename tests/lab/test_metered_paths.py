@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import re
 import threading
 
@@ -11,6 +13,7 @@ from tests.lab.rdma import Host, all_active, pair, running, wait_until
 from weft.diags.perfquery import perfquery
 from weft.errors import ConfigError
 from weft.fabric.counters import Counter
+from weft.lab.metered_paths import Meters
 from weft.mad.ibsim_client import IbsimCarrier
 from weft.verbs import enums as e
 from weft.verbs.carriers.lab.connection import METERS
@@ -154,14 +157,27 @@ def test_late_counts_of_a_refused_path_reach_the_ports(lab, ends):
     assert (counted(lab) - before)[slot, TRAFFIC.index(Counter.PORT_XMIT_PKTS)] == 7
 
 
-def test_a_meter_is_closed_while_the_lab_refuses_its_path(lab, ends):
+@pytest.mark.parametrize("wrong", [{"lid": 0xBFFF}, {"sl": 99}], ids=["no route", "no SL"])
+def test_a_meter_is_closed_and_counted_while_the_lab_refuses_its_path(lab, ends, wrong):
     """A question whose answer came too late is asked again, and the first may have opened the meter."""
     h1, h8 = ends
     item, _ = pair(e.IBV_QPT_RC, h1, h8)
-    meter, line = passage(h1, item).meter, h1.ctx.adapter.carrier.line
-    path = {"lid": 0xBFFF, "sl": 0, "path_bits": 0, "p_key": 0xFFFF, "mtu_bytes": 1024, "gids": False}
-    assert line.ask("metered_path", meter=0, **path)["guid"] == 0
+    meter, grants, before = passage(h1, item).meter, h1.ctx.adapter.carrier.grants, counted(lab)
+    (index,) = (index for index in grants._guids if ctypes.addressof(grants._meters[index]) == ctypes.addressof(meter))
+    path = {"lid": 1, "sl": 0, "path_bits": 0, "p_key": 0xFFFF, "mtu_bytes": 1024, "gids": False} | wrong
+    with contextlib.suppress(ConfigError):
+        assert h1.ctx.adapter.carrier.line.ask("metered_path", meter=index, **path)["guid"] == 0
     assert meter.is_open == 0
+    fill(meter, [100] * 5)
+    assert (counted(lab) - before)[lab.fabric["h1/1"].slot, TRAFFIC.index(Counter.PORT_XMIT_PKTS)] == 5
+
+
+def test_the_meters_of_a_program_are_closed_with_its_connection(lab):
+    paths, meters, slot, end = lab.metered_paths, Meters(), lab.fabric["h2/1"].slot, lab.fabric["h7/1"].slot
+    path = {"lid": lab.subnet.lid(end), "sl": 0, "path_bits": 0, "p_key": 0xFFFF, "mtu_bytes": 1024, "gids": False}
+    assert lab.server.call(lambda: paths.open(meters, 0, slot, **path)) == end
+    lab.server.call(lambda: paths.forget(meters))
+    assert meters.records[0].is_open == 0
 
 
 def refusal(line, **words) -> str:

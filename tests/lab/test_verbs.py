@@ -304,12 +304,23 @@ def test_a_host_or_device_that_is_not_there_is_named(lab, monkeypatch):
         Context(name="weft0")
 
 
+def status_of_send(host: Host, qp) -> int:
+    host.send(qp, b"lost")
+    return host.poll()[0].status
+
+
 def test_when_the_lab_goes_down_operations_end_and_the_way_out_is_said(monkeypatch):
+    """Also through shared memory: without a lab no port would count them."""
     with running() as lab:
-        h1, h2 = Host(lab, "h1", monkeypatch), Host(lab, "h2", monkeypatch)
-        item, _ = pair(e.IBV_QPT_RC, h1, h2, timeout=8, retry_cnt=1)
-    h1.send(item, b"lost")
-    assert [done.status for done in h1.poll()] == [e.IBV_WC_RETRY_EXC_ERR]
+        h1, h2, cut_off = (Host(lab, name, monkeypatch) for name in ("h1", "h2", "h4"))
+        pairs = [pair(e.IBV_QPT_RC, start, h2, timeout=8, retry_cnt=1) for start in (h1, h1, cut_off)]
+        for qp, other in pairs[1:]:
+            h2.post_receive(other, 100)
+            assert qp.core.find_shm_path(at_once=True) is not None
+        cut_off.ctx.adapter.carrier.line._end()  # as if the lab had been killed
+        wait_until(lambda: cut_off.ctx.query_port(1).state == e.IBV_PORT_DOWN)
+        assert status_of_send(cut_off, pairs[2][0]) == e.IBV_WC_RETRY_EXC_ERR
+    assert [status_of_send(h1, qp) for qp, _ in pairs[:2]] == [e.IBV_WC_RETRY_EXC_ERR] * 2
     assert h1.ctx.query_port(1).state == e.IBV_PORT_DOWN
     assert e.IBV_EVENT_PORT_ERR in events(h1)
     monkeypatch.setenv(hardware.LAB, str(lab.verbs_socket))

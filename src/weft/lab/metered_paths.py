@@ -124,9 +124,11 @@ class MeteredPaths:
         self._times = None
 
     def forget(self, meters: Meters) -> None:
-        """Remove the paths of a program that has ended."""
+        """Close and remove the paths of a program whose connection has ended; it may still run."""
         for key in [key for key in self._paths if key[0] is meters]:
-            self._collect(self._paths.pop(key))
+            path = self._paths.pop(key)
+            path.meter.is_open = 0
+            self._collect(path)
         meters.close()
 
     def check(self) -> None:

@@ -136,6 +136,8 @@ class LabCarrier(Carrier):
             elif kind == Kind.EVENT:
                 self._told(body[0])
         if self.line.is_down and self.facts.is_active:
+            if self.grants is not None:
+                self.grants.close()
             self._changed(self.facts.down())
         return came
 

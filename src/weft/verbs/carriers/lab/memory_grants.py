@@ -55,6 +55,12 @@ class MemoryGrants:
         """Forget refusals: the lab may grant them now."""
         self._refused.clear()
 
+    def close(self) -> None:
+        """End all grants, when no lab is left that could count or close them."""
+        with self._lock:
+            for meter in self._guids:
+                self._meters[meter].is_open = 0
+
     def to(self, av: AddressVector, p_key: int, mtu_bytes: int, dest_qp: int) -> MemoryGrant | None:
         """Return the grant for a path, or None if the lab refuses. All queue pairs with the same path share a meter."""
         key = av.lid, av.sl, av.path_bits, av.gids is not None, p_key, mtu_bytes
