@@ -17,7 +17,9 @@ from weft.verbs.carriers.lab.paths import group_of
 from weft.verbs.errors import PyverbsRDMAError
 from weft.verbs.pyverbs.addr import AH, GID, AHAttr, GlobalRoute
 from weft.verbs.pyverbs.device import Context, get_device_list
+from weft.verbs.pyverbs.eec import EEC, RDD, EECAttr
 from weft.verbs.pyverbs.mr import MR
+from weft.verbs.pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
 from weft.verbs.pyverbs.wr import SGE, SendWR
 from weft.wire.headers import BTH, DETH, LRH, Opcode
 
@@ -100,6 +102,27 @@ def test_a_datagram_with_a_wrong_q_key_is_counted_by_the_port(hosts):
     h2.send(sender, b"x", AH(h2.pd, attr=h7.address()), receiver.qp_num)
     wait_until(lambda: h7.ctx.query_port(1).qkey_viol_cntr == 1, "a Q_Key violation")
     assert h7.ctx.query_port(1).bad_pkey_cntr == 0
+
+
+def test_a_reliable_datagram_with_a_wrong_q_key_is_refused_and_counted_by_the_port(hosts):
+    h3, h5 = hosts("h3", "h5")
+    domains = RDD(h3.ctx), RDD(h5.ctx)
+    paths = [EEC(domain) for domain in domains]
+    for end, far_end, far in ((paths[0], paths[1], h5), (paths[1], paths[0], h3)):
+        attr = EECAttr()
+        attr.dest_eec_num, attr.ah_attr, attr.timeout, attr.retry_cnt = far_end.eec_num, far.address(), 17, 7
+        end.to_rts(attr)
+    attr, cap = QPAttr(), QPCap(max_send_wr=4, max_recv_wr=4)
+    attr.qkey = Q_KEY
+    sender, receiver = (
+        QP(host.pd, QPInitAttr(e.IBV_QPT_RD, scq=host.cq, rcq=host.cq, cap=cap, rdd=domain), attr)
+        for host, domain in ((h3, domains[0]), (h5, domains[1]))
+    )
+    request = SendWR(num_sge=1, sg=[SGE(h3.mr.buf, 10, h3.mr.lkey)], send_flags=e.IBV_SEND_SIGNALED)
+    request.set_wr_rd(paths[0], receiver.qp_num, Q_KEY + 1)
+    sender.post_send(request)
+    assert [done.status for done in h3.poll()] == [e.IBV_WC_REM_INV_RD_REQ_ERR]
+    wait_until(lambda: h5.ctx.query_port(1).qkey_viol_cntr == 1, "a Q_Key violation")
 
 
 def test_a_report_of_a_wrong_key_counts_only_for_queue_pairs_of_the_program_itself(hosts):

@@ -18,7 +18,7 @@ from weft.mad.carrier import Address, ask
 from weft.mad.devices import NONE
 from weft.mad.packets import Drop, bad_q_key, carry
 from weft.wire.crc import vcrc_bytes
-from weft.wire.headers import BTH, DETH, GRH, LNH, LRH, RWH, Opcode
+from weft.wire.headers import BTH, DETH, GRH, LNH, LRH, RDETH, RWH, Opcode
 from weft.wire.mad import PlainMad
 from weft.wire.notice import BadKeyDetails, BadSwitchPKeyDetails, Trap
 from weft.wire.packet import Link, Packet, icrc_is_right
@@ -369,14 +369,19 @@ def test_raw_packets_have_no_key_and_can_be_filtered(running):
     assert running.traps() == []
 
 
-def test_a_wrong_q_key_is_told_by_who_found_it(running):
-    slot = running.slot_of("h8/1")
+@pytest.mark.parametrize("is_reliable", [False, True], ids=["UD", "RD"])
+def test_a_wrong_q_key_is_told_by_who_found_it(running, is_reliable):
+    slot, raw = running.slot_of("h8/1"), packet(running, "h8")
+    if is_reliable:
+        bth, deth = BTH(opcode=Opcode.RD_SEND_ONLY, dest_qp=7), DETH(q_key=0x1234, src_qp=5)
+        raw = Packet((LRH(slid=running.lid("h1"), dlid=running.lid("h8")), bth, RDETH(ee_context=9), deth), b"x").pack()
     running.subnet.attach_packets(slot, lambda raw: bad_q_key(running.devices, slot, raw))
-    running.subnet.send_packet(running.slot, packet(running, "h8"))
+    running.subnet.send_packet(running.slot, raw)
     assert PortInfo.q_key_violations.get(running.devices.info(slot)) == 1
     (notice,) = running.traps()
     assert notice.trap_number == Trap.BAD_Q_KEY
-    assert BadKeyDetails.unpack(notice.data_details).key == 0x1234
+    details = BadKeyDetails.unpack(notice.data_details)
+    assert (details.key, details.qp1, details.qp2) == (0x1234, 5, 7)
 
 
 # -- bad packets ------------------------------------------------------------------------------------------------------

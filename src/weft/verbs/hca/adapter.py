@@ -60,6 +60,7 @@ class Adapter:
         self._loaded: threading.Event | None = None
         self._awake: deque[QueuePair | EEContext] = deque()
         self._timed: set[QueuePair | EEContext] = set()
+        self._arrival: Arrival  # the packet that is being delivered
 
     # -- queue pairs --------------------------------------------------------------------------------------------------
 
@@ -209,7 +210,7 @@ class Adapter:
             self._timed.discard(qp)
 
     def _on_arrival(self, arrival: Arrival) -> None:
-        segment = arrival.segment
+        self._arrival, segment = arrival, arrival.segment
         if segment.dest_qp == TO_GROUP:
             members = self.groups.get(arrival.group, ())
             for member in members:
@@ -226,11 +227,11 @@ class Adapter:
             self.counters["no_queue_pair"] += 1
             return
         if not p_keys_match(self.p_key(qp.settings.pkey_index), segment.p_key):
-            self._on_bad_key(arrival, is_q_key=False)
+            self.on_bad_key(is_q_key=False)
             return
         if isinstance(qp, QueuePair) and qp.service == Service.UD:
             if segment.q_key != qp.settings.q_key:
-                self._on_bad_key(arrival, is_q_key=True)
+                self.on_bad_key(is_q_key=True)
                 return
             qp.datagrams.on_request(segment, arrival.grh, arrival.slid, arrival.sl)
             return
@@ -246,6 +247,7 @@ class Adapter:
             qp.requester.on_response(segment)
             self.arm_timer(qp)
 
-    def _on_bad_key(self, arrival: Arrival, *, is_q_key: bool) -> None:
+    def on_bad_key(self, *, is_q_key: bool) -> None:
+        """Count the packet that is being delivered, and report it to the network: its Q_Key or P_Key is wrong."""
         self.counters["qkey_violations" if is_q_key else "pkey_violations"] += 1
-        self.carrier.report_bad_key(arrival, is_q_key=is_q_key)
+        self.carrier.report_bad_key(self._arrival, is_q_key=is_q_key)

@@ -346,7 +346,7 @@ class EEResponder(Responder):
         if qp is None or qp.service != Service.RD or qp.state not in RECEIVES or qp.domain is not ee.domain:
             return False
         if segment.q_key != qp.settings.q_key:
-            ee.adapter.counters["qkey_violations"] += 1
+            ee.adapter.on_bad_key(is_q_key=True)
             return False
         assert isinstance(qp.requester, Outbox)
         parties = segment.source_qp, qp.requester, qp.requester.life
