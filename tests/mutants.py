@@ -24,6 +24,7 @@ COMPARISONS = {
 }
 CONDITIONS = {ast.And: ("and", "or"), ast.Or: ("or", "and")}
 OPERATIONS = {ast.Add: ("+", "-"), ast.Sub: ("-", "+"), ast.BitAnd: ("&", "|"), ast.BitOr: ("|", "&")}
+KERNEL_DECORATORS = {"kernel", "lean_kernel", "quick_kernel", "handler", "part", "inlined"}  # of weft.jit
 CALLS = {"min": "max", "max": "min", "any": "all", "all": "any"}
 
 
@@ -66,6 +67,8 @@ class _Finder:
             case ast.JoinedStr():  # texts; and places inside them are not exact before Python 3.12
                 return
             case ast.keyword(arg="strict"):  # zip's check of equal lengths, which no test can fail
+                return
+            case ast.keyword(arg="frozen" | "kw_only"):  # of a msgspec class; decorators of dataclasses have no mutants
                 return
         yield from self._mutate(node)
         for name, value in ast.iter_fields(node):
@@ -127,3 +130,8 @@ def find_function(source: bytes, line: int) -> FunctionNode | None:
         if isinstance(node, FunctionNode) and node.body[0].lineno <= line <= (node.end_lineno or 0):
             innermost = node
     return innermost
+
+
+def is_kernel(function: FunctionNode) -> bool:
+    """Return whether numba compiles a function."""
+    return any(isinstance(name, ast.Name) and name.id in KERNEL_DECORATORS for name in function.decorator_list)

@@ -8,7 +8,7 @@ import time
 
 from tests.import_graph import ROOT, ImportGraph
 from tests.mutants import find_function, find_mutants
-from tests.mutate import CallRecord, fork, patch_functions
+from tests.mutate import CallRecord, fork, list_sources, patch_functions, select_mutants
 
 SOURCE = """
 LIMIT = 8
@@ -48,7 +48,7 @@ def test_nearest_tests_of_a_module_come_first_and_other_packages_run_direct_impo
 
 def test_messages_and_checks_of_equal_lengths_have_no_mutants(tmp_path):
     path = tmp_path / "module.py"
-    path.write_text("""zip(a, b, strict=True)\nf"{a + 1}"\nraise ValueError("1" + str(2))\n""")
+    path.write_text("""class A(frozen=True): ...\nzip(a, b, strict=True)\nf"{a + 1}"\nraise ValueError("1" + "")\n""")
     assert [mutant.text for mutant in find_mutants(path)] == ["pass"]  # of the error
 
 
@@ -56,6 +56,16 @@ def test_a_line_belongs_to_the_innermost_function_and_a_signature_to_none():
     source = b"LIMIT = 8\ndef outer(\n    size=1,\n):\n    def inner():\n        return 1\n    return inner\n"
     functions = [find_function(source, line) for line in range(1, 8)]
     assert [function and function.name for function in functions] == [None] * 3 + [None, "outer", "inner", "outer"]
+
+
+def test_kernels_and_the_constants_that_they_import_run_interpreted_and_all_else_compiled():
+    files = list_sources("src/weft/sim/packet")
+    mutants = [mutant for path in files for mutant in find_mutants(path)]
+    interpreted = select_mutants(mutants, files, in_kernels=True)
+    assert sorted(interpreted + select_mutants(mutants, files, in_kernels=False)) == mutants
+    lines = {mutant.path.read_text().splitlines()[mutant.line - 1].strip() for mutant in interpreted}
+    assert {"if run.left == 0:", "RETRIES = 7  # the maximum of the 3-bit retry_cnt"} <= lines
+    assert not [mutant for mutant in interpreted if mutant.path.name in ("explain.py", "deadlock.py")]
 
 
 def test_tests_that_call_the_fewest_functions_run_first_and_those_that_fail_do_not_run(tmp_path):
