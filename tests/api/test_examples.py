@@ -36,6 +36,11 @@ def test_docstring_has_every_parameter_and_the_result(name):
     assert "\nExamples\n--------\n" in rest
 
 
+def test_random_seeds_are_1_unless_given():
+    seeds = [inspect.signature(function).parameters.get("seed") for function in FUNCTIONS.values()]
+    assert {seed.default for seed in seeds if seed} == {1}
+
+
 def test_functions_keep_their_names_after_packages_of_the_same_name_load():
     program = (
         "import weft; import weft.plan.size, weft.draw.svg, weft.compare.job; from weft import plan, draw, compare;"

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import msgspec
 import pytest
 
 from weft.calibration.band import Band, by_kind, count_clusters, draw, narrowest
 from weft.calibration.cross_validation import cluster_rows, count_in_bands, leave_one_out
 from weft.calibration.figure import Figure, mean_error, summary_cells
+from weft.calibration.run import Run
 
 
 def figure(cluster: str, slowdown: float, kind: tuple[str, ...] = ("ring",), size_bytes: int = 8) -> Figure:
@@ -30,6 +34,11 @@ def test_coverage_drops_the_outermost_figures_of_a_cluster():
     assert draw(figures, coverage=0.9).high == pytest.approx(2.0**2)
 
 
+def test_coverage_drops_as_many_figures_at_both_ends():
+    band = draw([figure("a", 2.0**exponent) for exponent in range(5)], coverage=0.5, symmetric=False)
+    assert (band.low, band.high) == pytest.approx((2.0**2, 8.0**2))  # the quartiles, twice as far for one cluster
+
+
 def test_a_band_can_be_widened_to_a_least_width():
     band = Band(low=0.5, high=1.1, clusters=2).at_least(0.2)
     assert (band.low, band.high) == pytest.approx((0.5, 1.2214), rel=1e-4)
@@ -37,6 +46,8 @@ def test_a_band_can_be_widened_to_a_least_width():
 
 def test_a_kind_that_one_cluster_published_is_taken_wider():
     kinds = by_kind([figure("a", 1.0, ("ring", "NDR")), figure("b", 1.0, ("ring", "HDR"))])
+
+    assert [len(each) for each in kinds.values()] == [2, 2, 1, 1]  # (), ring, NDR and HDR
 
     def clusters(kind: tuple[str, ...]) -> int:
         return count_clusters(kinds.get(kind, ()))
@@ -63,3 +74,16 @@ def test_each_cluster_is_predicted_with_the_band_of_the_others():
 def test_the_summary_of_a_run_names_the_worst_figure():
     assert summary_cells("run", FIGURES) == ("run", "3", "55.6%", "+100% at 8 B")
     assert [each.is_within_limit for each in FIGURES] == [False, True, False]
+
+
+def test_an_error_as_large_as_its_limit_is_within_it_and_without_a_limit_there_is_no_verdict():
+    exact = Figure(run="a", measured=2.0, predicted=3.0, limit=0.5)
+    assert (exact.is_within_limit, exact.size_bytes) == (True, 0)
+    assert replace(exact, limit=None).is_within_limit is None
+
+
+def test_a_run_with_an_unknown_field_is_refused():
+    fields = {"name": "a", "source": "a paper", "date": "2026-11-02"}
+    assert msgspec.convert(fields, Run).name == "a"
+    with pytest.raises(msgspec.ValidationError, match="unknown field `sourc`"):
+        msgspec.convert(fields | {"sourc": "a typing error"}, Run)

@@ -8,10 +8,12 @@ from dataclasses import replace
 
 import pytest
 
+from weft.collectives.nccl.band import band_of as band_of_time
 from weft.collectives.nccl.calibration import compare as against
 from weft.collectives.nccl.calibration import runs
 from weft.collectives.nccl.estimate import estimate
 from weft.collectives.nccl.network import Pattern
+from weft.compare.band import band_of
 from weft.compare.comparison import compare
 from weft.compare.formatting import show_band, show_longer, show_parts, show_time, show_usd
 from weft.compare.job import parse_job
@@ -184,6 +186,7 @@ def test_the_cheapest_of_the_fabrics_that_are_about_as_fast_is_named() -> None:
         (1.004, "as long"),
         (1.024, "2.4 % longer"),
         (1.99, "99 % longer"),
+        (1.995, "2.0 times as long"),
         (1.996, "2.0 times as long"),
         (2.4, "2.4 times as long"),
         (12.3, "12 times as long"),
@@ -234,9 +237,12 @@ def test_beside_a_time_stands_how_far_weft_is_off_in_published_runs(found: Compa
 
 
 def test_times_money_and_shares_are_shown_short() -> None:
-    assert [show_time(us) for us in (0.5, 12.34, 999, 5_470, 1.2e6)] == [
+    assert [show_time(us) for us in (0.5, 10, 10.5, 12.34, 100, 999, 5_470, 1.2e6)] == [
         "0.50 µs",
+        "10.0 µs",
+        "10.5 µs",
         "12.3 µs",
+        "100 µs",
         "999 µs",
         "5.47 ms",
         "1.20 s",
@@ -246,6 +252,20 @@ def test_times_money_and_shares_are_shown_short() -> None:
         assert show_usd(Bill(items=(Item(kind="switch", name="x", count=count, price=price),))) == output
     assert show_usd(Bill(items=(Item(kind="switch", name="x", count=1),))) == "no price"
     assert show_parts({"launch": 1, "steps": 50, "data": 149, "pipeline": 0.1}) == "data 74, steps 25"
+
+
+def test_a_network_without_published_runs_is_not_checked() -> None:
+    none = published(catalog.interconnect("roce-200"), 200, 1 << 30)
+    assert str(none) == "not checked"
+    assert none.report() == {"runs": [], "times": 0, "worst_error": 0.0, "servers": 0}
+    assert str(replace(none, runs=("a",), worst=0.214)) == "21 % off, 1 run"
+    assert str(replace(none, runs=("a", "b"))) == "0 % off, 2 runs"
+
+
+def test_a_band_of_a_cluster_unlike_any_published_one_has_the_reason(found: Comparison) -> None:
+    job = parse_job("all_gather:1G")
+    huge = estimate(replace(of(found, "ndr").cluster, nodes=100_000), job.leading.collective, job.leading.size_bytes)
+    assert band_of([(job.leading, huge)] * 2).far == band_of_time(huge).far != ()
 
 
 def test_a_transport_is_beside_runs_over_itself_alone() -> None:

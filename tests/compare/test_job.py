@@ -34,6 +34,11 @@ def test_an_invalid_job_is_refused_with_the_rule(text: str, says: str) -> None:
         parse_job(text)
 
 
+def test_a_call_shows_how_often_it_runs_if_more_than_once() -> None:
+    calls = [Call(collective=Collective.ALL_REDUCE, size_bytes=1 << 20, count=count) for count in (1, 2)]
+    assert [str(call) for call in calls] == ["all_reduce of 1 MiB", "2 × all_reduce of 1 MiB"]
+
+
 def test_a_trace_adds_up_equal_calls(tmp_path) -> None:
     path = tmp_path / "step.csv"
     path.write_text(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from html import unescape
 from itertools import pairwise
 from pathlib import Path
@@ -16,6 +17,7 @@ from weft.compare.outcome import Comparison
 from weft.compare.report import check_path, to_html
 from weft.errors import ConfigError
 from weft.fabric import catalog
+from weft.plan.bill import Bill, Item
 
 
 @pytest.fixture(scope="module")
@@ -66,6 +68,22 @@ def test_the_colour_of_a_fabric_is_its_alone(found: Comparison, page: str) -> No
         assert page.count(swatch) == 3  # table, why, costs
 
 
+def test_the_parts_of_a_time_fill_its_bar_and_cables_are_busy_at_most_all_of_the_time(page: str) -> None:
+    for bar in re.findall(r'<div class="bar">(.*?)</div>', page):
+        assert sum(map(float, re.findall(r"width:([\d.]+)%", bar))) == pytest.approx(100, abs=0.05)
+    busy = [float(value) for value in re.findall(r"busy, % of the time ([\d.]+)", page)]
+    assert 99 < max(busy) <= 100
+
+
+def test_the_power_is_unknown_if_that_of_a_switch_is(found: Comparison) -> None:
+    first, *rest = found.outcomes
+    items = (Item(kind="cable", name="cable without power", count=1), Item(kind="switch", name="x", count=1, power_w=2))
+    for power_w, shown in ((2000.0, "2.0 kW<br><small>without cable without power</small>"), (None, "not known")):
+        bill = Bill(items=(items[0], replace(items[1], power_w=power_w)))
+        page = to_html(replace(found, outcomes=(replace(first, bill=bill), *rest)))
+        assert f">{shown}</td>" in page.partition("What it costs")[2]
+
+
 def test_the_page_has_the_whole_bill(found: Comparison, page: str) -> None:
     costs = unescape(page.partition("What it costs")[2])
     for outcome in found.outcomes:
@@ -82,8 +100,6 @@ def test_the_page_has_the_command_that_made_it(found: Comparison, page: str) -> 
 
 
 def test_names_in_the_page_are_escaped(found: Comparison) -> None:
-    from dataclasses import replace
-
     assert "<b>&" not in to_html(replace(found, spec="<b>&"))
 
 
@@ -117,3 +133,4 @@ def test_ticks_enclose_the_values() -> None:
     assert powers(3, 120, 10) == (1, 10, 100, 1000)
     assert powers(1024, 4096, 4) == (1024, 4096)
     assert powers(5, 5, 10) == (1, 10)
+    assert powers(10, 10, 10) == (10, 100)
