@@ -44,7 +44,7 @@ def test_compile_runs_every_step_in_turn_and_names_it(monkeypatch, capsys):
     doctor(compile_=True, form=Form(json=True))
     printed = capsys.readouterr()
     steps = [line.removeprefix("weft: compiling kernels: ") for line in printed.err.splitlines()]
-    assert steps[:2] == ["links", "copies between ranks"]
+    assert steps[:4] == ["links", "adaptive routing", "answers of a lab's switches", "copies between ranks"]
     assert json.loads(printed.out)
 
 

@@ -17,6 +17,9 @@ from pathlib import Path
 from weft import compiler, runtime
 from weft.collectives.live import reading
 from weft.errors import WeftError
+from weft.lab import fast_path
+from weft.sm.conf.options import Options
+from weft.sm.warm_up import warm_up
 from weft.verbs.c import build
 
 _TENANTS = "[tenant.a]\nhosts = ['h[2-3]']\n"
@@ -63,6 +66,10 @@ def compile_all() -> Iterator[str]:
                     _run(words, folder)
                     if words.startswith("up "):
                         stack.callback(_run, "down", folder)
+    yield "adaptive routing"
+    warm_up(Options(adaptive_routing=True))
+    yield "answers of a lab's switches"
+    fast_path.compile_kernel()
     yield "copies between ranks"
     reading.kernels()
     if compiler.find() is not None:
