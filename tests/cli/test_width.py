@@ -78,10 +78,12 @@ def test_most_documented_commands_are_found():
 def lab(tmp_path_factory):
     """A lab with a subnet manager, in a runtime folder of the module's own."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("r")))
+        folder = str(tmp_path_factory.mktemp("r"))
+        patch.setenv("XDG_RUNTIME_DIR", folder)
         name = f"w{os.getpid()}"
         up = [os.environ[WARM], "up", "fat-tree:hosts=16,radix=8", "--sm", "--daemon", "--name", name]
-        subprocess.run(up, check=True, capture_output=True, timeout=PATIENCE_S)
+        done = subprocess.run(up, check=True, capture_output=True, text=True, timeout=PATIENCE_S)
+        _check_width(done.stdout.replace(folder, "/run/user/1000"))
         yield name
         control.end(registry.find(name))
 
@@ -124,6 +126,7 @@ def test_output_on_files_fits_80_columns(capsys, monkeypatch, tmp_path):
         "audit found.ndt --plan plan",
         "check fat-tree:hosts=16,radix=8 --tables tables",
         "path fat-tree:hosts=16,radix=8 h1 h16 --tables tables",
+        "study sim star:hosts=4 --engine flow --grid size=64K,1M --workers 1 -o sizes.csv",
     ):
         with suppress(SystemExit):
             app(command.split())

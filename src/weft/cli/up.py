@@ -68,7 +68,8 @@ def up(
         manage(entry)
         print_join_command(entry, fabric)
         _start_console(entry, web)
-        print(f"lab {name} is up: {fabric.spec}; try `weft exec {_host(fabric)} ibstat`, `weft down`; log {entry.log}")
+        print(f"lab {name} is up: {fabric.spec}\nLog: {entry.log}")
+        print(f"Try `weft exec {_host(fabric)} ibstat`; `weft down {name}` ends the lab.")
     elif sys.stdin.isatty() and sys.stdout.isatty():
         entry = process.start(fabric, name, timed=timed, join=join, follow=True)
         manage(entry)
@@ -97,7 +98,7 @@ def _manager(fabric: Fabric, flags: SmFlags) -> Callable[[Entry], None]:
 
         sockname = control.ask(entry, "state")["sockname"]
         place = subnet_manager.launch(entry, sockname, host, options, dump=dump, log=log).wait()
-        print(f"SUBNET UP by the subnet manager on {host}; `weft sm status`; log {place}")
+        print(f"SUBNET UP by the subnet manager on {host}; log: {place}")
 
     return manage
 
