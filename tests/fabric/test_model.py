@@ -9,6 +9,7 @@ from weft.fabric.counters import Counter
 from weft.fabric.kinds import Medium, NodeKind
 from weft.fabric.model import Fabric
 from weft.fabric.rates import Technology
+from weft.fabric.spec import load
 from weft.fabric.tables import NO_ROUTE
 
 
@@ -176,3 +177,8 @@ def test_an_empty_fabric_is_a_fabric():
     assert fabric.tables.sl2vl.shape == (0, 16)
     with pytest.raises(UnknownName):
         fabric["h1"]
+
+
+def test_a_number_as_an_index_is_refused_with_an_example():
+    with pytest.raises(TypeError, match=r"3 is no name; .*fabric\['leaf1/3'\]"):
+        load("star:hosts=2")[3]

@@ -76,7 +76,7 @@ class Fabric(FabricColumns):
     def __getitem__(self, name: str) -> Node | Port | Server:
         """Return a node, a port or a server by its name: `leaf3`, `leaf3/17`, `dgx1`."""
         if not isinstance(name, str):
-            raise TypeError(f"a fabric's elements have names, such as 'leaf1/3', not {name!r}: all are in `fabric.nodes.name`")
+            raise TypeError(f"{name!r} is no name; use one of `fabric.nodes.name`, or a port, as in fabric['leaf1/3']")
         match = self._find(name)
         if match is None:
             raise UnknownName("node, port or server", name, self._names_like(name), f"In {self.spec}.")
