@@ -15,9 +15,11 @@ from tests.plan.recabling import cables_of, carry_out, exchange, free_ports, plu
 import weft
 from weft.errors import ConfigError
 from weft.fabric import faults, files
+from weft.fabric.build import FabricBuilder
 from weft.fabric.kinds import NodeKind
 from weft.plan.audit.audit import compare
 from weft.plan.audit.findings import Do, Kind
+from weft.plan.audit.identity import identify
 from weft.plan.audit.positions import Planned, read_plan
 from weft.plan.floor.cables import cable
 from weft.plan.floor.racks import place
@@ -307,3 +309,28 @@ def test_a_folder_without_a_plan_and_a_schedule_that_is_torn_are_named(tmp_path)
     (tmp_path / "cables.csv").write_text(f"{head}\nh1/1,A01,3,leaf1/1,A01,4,fast\n")
     with pytest.raises(ConfigError, match="fast"):
         read_plan(str(tmp_path))
+
+
+def test_an_adapter_that_was_known_in_one_round_is_not_taken_for_another_of_its_server_in_the_next():
+    """Port 2 of `b` leads to a switch that is only known after `a` is; the adapter found at its end is `a` already."""
+
+    def build(server: str, a: str, c: str, *others: str):
+        builder = FabricBuilder("rounds")
+        r, m = builder.add_nodes(NodeKind.SWITCH, ["r", c], n_ports=4).tolist()
+        names = [f"{server}/{name}" for name in (a, *others)]
+        first, *rest = builder.add_nodes(
+            NodeKind.HCA, names, n_ports=2, server=builder.add_servers([server])[0]
+        ).tolist()
+        for near, port, far, other in [
+            (r, 1, first, 1),
+            (r, 2, m, 2),
+            (r, 3, m, 3),
+            (m, 1, rest[0] if rest else first, 2),
+        ]:
+            builder.add_links(near, port, far, other, "EDR")
+        return builder.build()
+
+    plan, found = build("s", "a", "c", "b"), build("t", "n", "m")
+    identity = identify(found, plan)
+    assert [plan.nodes.name[node] for node in identity.planned] == ["r", "c", "s/a"]
+    assert len(identity.by_cables) == 2

@@ -24,8 +24,10 @@ from weft.plan.floor.schedule import to_csv
 from weft.plan.growth import growth as growing
 from weft.plan.growth.growth import grow
 from weft.plan.growth.larger import larger, servers_of
+from weft.plan.growth.merged import merge
 from weft.plan.growth.roles import assign_roles, joins
 from weft.plan.growth.step_files import write_steps
+from weft.plan.growth.steps import _Floor
 
 PAIRS = {
     "superpod, 1 to 2 units": ("superpod:su=1,radix=16", "superpod:su=2,radix=16"),
@@ -239,3 +241,16 @@ def test_a_plan_that_was_built_grows_from_its_folder(tmp_path):
     (tmp_path / "plan.json").write_text("{}")
     with pytest.raises(ConfigError, match=r"plan\.json: .*spec.*; expected a file that `weft plan` wrote"):
         read_today(str(tmp_path))
+
+
+def test_no_cable_waits_after_a_growth():
+    today, target = map(weft.load, PAIRS["fat tree, to three tiers"])
+    floor = _Floor(merge(today, target, assign_roles(today, target)), 0.5)
+    floor.add()
+    assert floor.waiting == Counter(device for wire in floor.come for device, _ in (wire.low, wire.high))
+    while floor.come:
+        floor.move()
+    while floor.go:
+        floor.pull_rest()
+    assert set(floor.waiting.values()) == set(floor.parallel.values()) == {0}
+    assert not any(floor.going.values())

@@ -14,7 +14,9 @@ from weft.fabric.prices import read_prices
 from weft.plan.floor.cables import cable
 from weft.plan.floor.racks import Racks, place
 from weft.plan.floor.room import Room
-from weft.plan.optimise import cost_usd, optimise
+from weft.plan.floor.runs import find_runs
+from weft.plan.optimise import _floor, cost_usd, optimise
+from weft.plan.search import total_cost, try_moves
 
 PRICES = read_prices()
 
@@ -108,3 +110,22 @@ def test_what_is_saved_is_money_or_metres() -> None:
     shorter = replace(saving.before, length_m=saving.before.length_m - 0.5)
     assert str(replace(saving, after=shorter)).endswith("; that saves 256 m and no money")
     assert str(replace(saving, usd=(120.0, 300.0))).endswith("; that saves 120 to 300 USD")
+
+
+def test_units_power_and_cost_follow_the_moves_of_the_search() -> None:
+    racks = place(weft.load("superpod:su=1,radix=16"), Room(switches="end"))
+    floor = _floor(racks, find_runs(racks.fabric, racks.box_of, racks.tier), PRICES)
+    cost, power_w = total_cost(floor), floor.free_w.sum()
+    saved, _, stamp = try_moves(floor, 3000, 1e3, 7, 0)
+    occupied, free_w = np.zeros_like(floor.occupied), np.full(len(floor.free_w), racks.room.filled_w)
+    for box, (rack, u) in enumerate(zip(floor.rack, floor.u, strict=True)):
+        occupied[rack, u : u + floor.needs_u[box]] += 1
+        free_w[rack] -= floor.power_w[box]
+    assert (floor.rack != racks.rack).any()
+    assert np.array_equal(floor.occupied, occupied)
+    assert occupied.max() == 1
+    assert floor.free_w == pytest.approx(free_w)
+    assert floor.free_w.sum() == pytest.approx(power_w)
+    assert total_cost(floor) == pytest.approx(cost - saved)
+    assert stamp % 2 == 0
+    assert floor.counted.max() <= stamp
