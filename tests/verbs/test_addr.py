@@ -78,6 +78,12 @@ def test_a_global_address_has_the_route_that_it_was_given():
     assert "dgid                  : " + GIDS[1] in str(attr)
 
 
+def test_the_text_of_a_route_has_its_gid_once():
+    route = GlobalRoute(dgid=GID(GIDS[0]), hop_limit=9)
+    assert "raw_dgid" not in repr(route) + str(route)
+    assert str(route).count(GIDS[0]) == 1
+
+
 def test_a_global_address_needs_a_route():
     with pytest.raises(PyverbsUserError, match="gr parameter is None"):
         AHAttr(is_global=1)

@@ -298,33 +298,68 @@ def test_48_states_follow_each_other_as_the_table_says_with_what_it_needs(node, 
 
 
 def test_48_the_table_is_that_of_linux():
-    """drivers/infiniband/core/verbs.c, qp_state_table, in part."""
+    """drivers/infiniband/core/verbs.c, qp_state_table."""
     rc, ud = T.IBV_QPT_RC, T.IBV_QPT_UD
     steps = {(before.name[8:], after.name[8:]) for (before, after), kinds in TRANSITIONS.items() if rc in kinds}
     ways = {("RESET", "INIT"), ("INIT", "INIT"), ("INIT", "RTR"), ("RTR", "RTS"), ("RTS", "RTS"), ("RTS", "SQD")}
     ways |= {("SQD", "RTS"), ("SQD", "SQD")} | {(state.name[8:], "RESET") for state in STATES}
     ways |= {(state.name[8:], "ERR") for state in STATES if state != S.IBV_QPS_RESET}
     assert steps == ways
-    first = M.IBV_QP_PKEY_INDEX | M.IBV_QP_PORT
-    connection = M.IBV_QP_AV | M.IBV_QP_PATH_MTU | M.IBV_QP_DEST_QPN | M.IBV_QP_RQ_PSN
-    retries = M.IBV_QP_TIMEOUT | M.IBV_QP_RETRY_CNT | M.IBV_QP_RNR_RETRY | M.IBV_QP_MAX_QP_RD_ATOMIC
-    needed = {
-        (S.IBV_QPS_RESET, S.IBV_QPS_INIT): (
-            first | M.IBV_QP_ACCESS_FLAGS,
-            first | M.IBV_QP_ACCESS_FLAGS,
-            first | M.IBV_QP_QKEY,
-        ),
-        (S.IBV_QPS_INIT, S.IBV_QPS_RTR): (
-            connection | M.IBV_QP_MAX_DEST_RD_ATOMIC | M.IBV_QP_MIN_RNR_TIMER,
-            connection,
-            0,
-        ),
-        (S.IBV_QPS_RTR, S.IBV_QPS_RTS): (retries | M.IBV_QP_SQ_PSN, M.IBV_QP_SQ_PSN, M.IBV_QP_SQ_PSN),
-    }
-    for step, masks in needed.items():
-        assert tuple(TRANSITIONS[step][kind][0] for kind in (rc, T.IBV_QPT_UC, ud)) == masks
     assert set(TRANSITIONS[S.IBV_QPS_SQE, S.IBV_QPS_RTS]) == {T.IBV_QPT_UC, ud, T.IBV_QPT_RD}
     assert set(SERVICES) == set(TRANSITIONS[S.IBV_QPS_RESET, S.IBV_QPS_INIT])
+
+
+ONLY_WITH = {  # transition: queue pair types, required attributes, optional ones; XS and XR: XRC, sending and receiving
+    "RESET INIT": ["RC UC XS XR: PKEY_INDEX PORT ACCESS_FLAGS:", "UD: PKEY_INDEX PORT QKEY:", "RD: ACCESS_FLAGS QKEY:"],
+    "INIT INIT": ["RC UC XS XR:: PKEY_INDEX PORT ACCESS_FLAGS", "UD:: PKEY_INDEX PORT QKEY", "RD:: ACCESS_FLAGS QKEY"],
+    "INIT RTR": [
+        "RC XR: AV PATH_MTU DEST_QPN RQ_PSN MAX_DEST_RD_ATOMIC MIN_RNR_TIMER: ALT_PATH ACCESS_FLAGS PKEY_INDEX",
+        "UC XS: AV PATH_MTU DEST_QPN RQ_PSN: ALT_PATH ACCESS_FLAGS PKEY_INDEX",
+        "UD:: PKEY_INDEX QKEY",
+        "RD: MIN_RNR_TIMER: QKEY ACCESS_FLAGS",
+    ],
+    "RTR RTS": [
+        "RC: TIMEOUT RETRY_CNT RNR_RETRY SQ_PSN MAX_QP_RD_ATOMIC:"
+        "CUR_STATE ALT_PATH ACCESS_FLAGS MIN_RNR_TIMER PATH_MIG_STATE",
+        "UC: SQ_PSN: CUR_STATE ALT_PATH ACCESS_FLAGS PATH_MIG_STATE",
+        "UD: SQ_PSN: CUR_STATE QKEY",
+        "RD:: CUR_STATE QKEY ACCESS_FLAGS MIN_RNR_TIMER",
+        "XS: TIMEOUT RETRY_CNT RNR_RETRY SQ_PSN MAX_QP_RD_ATOMIC: CUR_STATE ALT_PATH ACCESS_FLAGS PATH_MIG_STATE",
+        "XR: TIMEOUT SQ_PSN: CUR_STATE ALT_PATH ACCESS_FLAGS MIN_RNR_TIMER PATH_MIG_STATE",
+    ],
+    "RTS RTS": [
+        "RC XR:: CUR_STATE ALT_PATH ACCESS_FLAGS MIN_RNR_TIMER PATH_MIG_STATE",
+        "UC XS:: CUR_STATE ALT_PATH ACCESS_FLAGS PATH_MIG_STATE",
+        "UD:: CUR_STATE QKEY",
+        "RD:: CUR_STATE QKEY ACCESS_FLAGS MIN_RNR_TIMER",
+    ],
+    "RTS SQD": ["RC UC UD RD XS XR:: EN_SQD_ASYNC_NOTIFY"],
+    "SQD SQD": [  # CUR_STATE besides what Linux takes
+        "RC:: PORT AV TIMEOUT RETRY_CNT RNR_RETRY MAX_QP_RD_ATOMIC MAX_DEST_RD_ATOMIC ALT_PATH CUR_STATE PKEY_INDEX"
+        " ACCESS_FLAGS MIN_RNR_TIMER PATH_MIG_STATE",
+        "UC:: AV ALT_PATH CUR_STATE PKEY_INDEX ACCESS_FLAGS PATH_MIG_STATE",
+        "UD:: PKEY_INDEX QKEY",
+        "RD:: CUR_STATE QKEY ACCESS_FLAGS MIN_RNR_TIMER",
+        "XS:: PORT AV TIMEOUT RETRY_CNT RNR_RETRY MAX_QP_RD_ATOMIC ALT_PATH CUR_STATE PKEY_INDEX ACCESS_FLAGS"
+        " PATH_MIG_STATE",
+        "XR:: PORT AV TIMEOUT MAX_DEST_RD_ATOMIC ALT_PATH CUR_STATE PKEY_INDEX ACCESS_FLAGS MIN_RNR_TIMER"
+        " PATH_MIG_STATE",
+    ],
+    "SQE RTS": ["UC:: CUR_STATE ACCESS_FLAGS", "UD:: CUR_STATE QKEY", "RD:: CUR_STATE QKEY ACCESS_FLAGS MIN_RNR_TIMER"],
+}
+ONLY_WITH["SQD RTS"] = ONLY_WITH["RTS RTS"]
+
+
+@pytest.mark.parametrize("step", ONLY_WITH)
+def test_48_each_transition_has_the_attributes_of_linux(step):
+    """drivers/infiniband/core/verbs.c, qp_state_table; that of RD is the standard's."""
+    before, after = (S[f"IBV_QPS_{state}"] for state in step.split())
+    expected = {}
+    for kinds, *masks in (line.split(":") for line in ONLY_WITH[step]):
+        for kind in kinds.split():
+            bits = [sum(M[f"IBV_QP_{name}"] for name in names.split()) for names in masks]
+            expected[T["IBV_QPT_" + {"XS": "XRC_SEND", "XR": "XRC_RECV"}.get(kind, kind)]] = tuple(bits)
+    assert TRANSITIONS[before, after] == expected
 
 
 def test_48_a_current_state_that_it_is_not_in_is_refused(node):

@@ -236,5 +236,6 @@ def test_files_are_handed_over_as_many_as_counted():
     files = FdArr([5, 6, 7], 2)
     assert (files.arr, files.count) == ([5, 6], 2)
     assert "[5, 6]" in str(files)
+    assert FdArr([1, 2], 2).arr == [1, 2]
     with pytest.raises(PyverbsUserError, match="3 files was given 2"):
         FdArr([1, 2], 3)

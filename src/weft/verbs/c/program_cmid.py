@@ -24,7 +24,7 @@ from weft.verbs.enums import ibv_qp_attr_mask, ibv_qp_state
 from weft.verbs.enums.cm import rdma_cm_event_type
 from weft.verbs.errors import PyverbsRDMAError
 from weft.verbs.pyverbs.cm_events import CMEventChannel
-from weft.verbs.pyverbs.cm_parameters import IPV4_PREFIX, AddrInfo, ConnParam
+from weft.verbs.pyverbs.cm_parameters import AddrInfo, ConnParam, is_ipv4
 from weft.verbs.pyverbs.cm_traffic import UDP_KEY
 from weft.verbs.pyverbs.cmid import ANSWER_BYTES, CMID
 from weft.verbs.pyverbs.context import PORT, Context
@@ -123,7 +123,7 @@ class ProgramCMID(CMID):
 
     def bind_addr(self, lai: AddrInfo) -> None:
         super().bind_addr(lai)
-        self._speaks_v4 = lai.src is None or lai.src >> 32 == IPV4_PREFIX >> 32
+        self._speaks_v4 = lai.src is None or is_ipv4(lai.src)
 
     def _bound_port(self, requested: int) -> int:
         return requested if requested and self._shares_port else super()._bound_port(requested)
@@ -131,7 +131,7 @@ class ProgramCMID(CMID):
     def resolve_addr(self, rai: AddrInfo, timeout_ms: int = 2000) -> None:
         self._open_device()
         super().resolve_addr(rai, timeout_ms)
-        self._speaks_v4 = rai.dst is not None and rai.dst >> 32 == IPV4_PREFIX >> 32
+        self._speaks_v4 = rai.dst is not None and is_ipv4(rai.dst)
 
     def resolve_route(self, timeout_ms: int = 2000) -> None:
         if not self._target:

@@ -35,9 +35,9 @@ class Sender:
     """The sender of packets as its peer sees it. `grh` is that of an empty datagram: 40 zeros if it has none."""
 
     source: object
-    grh: bytes = bytes(40)
-    slid: int = 0
-    sl: int = 0
+    grh: bytes
+    slid: int
+    sl: int
 
 
 class MemoryPath(Protocol):

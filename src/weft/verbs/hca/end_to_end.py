@@ -307,7 +307,7 @@ class EEResponder(Responder):
 
     def __init__(self, ee: EEContext) -> None:
         self.ee = ee
-        self._peer_qp = 0  # destination of responses
+        self._peer_qp: int  # destination of responses; set by each request
         self._refusal: int | None = None  # the NAK of the expected PSN
         self._parties: tuple[int, Outbox, object] | None = None  # of the current message
         super().__init__(cast(QueuePair, ee))

@@ -17,6 +17,11 @@ IPV4_PREFIX = 0xFFFF << 32  # prefix of an IPv4 address as a GID
 _PRIVATE_MAX_BYTES = 196
 
 
+def is_ipv4(gid: int) -> bool:
+    """Return whether a GID is a mapped IPv4 address."""
+    return gid >> 32 == IPV4_PREFIX >> 32
+
+
 def gid_of(host: str, *, numeric_only: bool = False) -> int:
     """Return the GID of an IP address or a host name: an IPv6 address is a GID, an IPv4 address is mapped."""
     try:

@@ -28,7 +28,7 @@ from weft.verbs.hca.segment import PSN_MASK
 from weft.verbs.pyverbs.addr import GID, AHAttr, GlobalRoute, own_index
 from weft.verbs.pyverbs.cm_events import CMEvent, CMEventChannel
 from weft.verbs.pyverbs.cm_groups import GROUP_QP, Groups
-from weft.verbs.pyverbs.cm_parameters import IPV4_PREFIX, AddrInfo, ConnParam, JoinMCAttrEx, UDParam
+from weft.verbs.pyverbs.cm_parameters import IPV4_PREFIX, AddrInfo, ConnParam, JoinMCAttrEx, UDParam, is_ipv4
 from weft.verbs.pyverbs.cm_traffic import MASKS, UDP_KEY
 from weft.verbs.pyverbs.context import PORT, Context
 from weft.verbs.pyverbs.pd import PD
@@ -188,7 +188,7 @@ class CMID(Groups):
         action = "Failed to Resolve Address"
         if rai.dst is None:
             raise PyverbsRDMAError(action, errno.EINVAL, "no destination: give dst")
-        is_v4 = rai.dst >> 32 == IPV4_PREFIX >> 32
+        is_v4 = is_ipv4(rai.dst)
         self._source = self._source or self._own_gid(rai.src, action, is_v4=is_v4)
         self._target, self._port = hardware.present()[0].gid_at(rai.dst), rai.dst_port
         self._own_port = (
@@ -233,7 +233,7 @@ class CMID(Groups):
         """Return the port's GID for an address, or the first GID of its family if the address is unspecified."""
         own = Context(name=hardware.present()[0].name)
         gids = [int.from_bytes(own.query_gid(PORT, entry.gid_index).raw, "big") for entry in own.query_gid_table(256)]
-        fitting = [gid for gid in gids if (gid >> 32 == IPV4_PREFIX >> 32) == is_v4]
+        fitting = [gid for gid in gids if is_ipv4(gid) == is_v4]
         if address is None or address & ~IPV4_PREFIX == 0:
             return (fitting or gids)[0]
         address = own.hardware.gid_at(address)

@@ -211,7 +211,10 @@ class ProcessCarrier(Loopback):
             return None
         dgid, sgid = to
         grh = grh_of(sgid, dgid)
-        sender, ring = Sender(source=(sgid, dgid), grh=grh, sl=kind_of(grh)), functools.partial(self._ring, slot)
+        sender, ring = (
+            Sender(source=(sgid, dgid), grh=grh, slid=0, sl=kind_of(grh)),
+            functools.partial(self._ring, slot),
+        )
         return self._peer_memories.peer(self._handover(slot), sender=sender, ring=ring)
 
     def _ring_here(self) -> None:
