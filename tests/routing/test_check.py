@@ -198,6 +198,12 @@ def test_an_unconfigured_fabric_is_not_ok(hosts_only):
     assert "fewer than two ports with LIDs" in verdict.explain()
 
 
+def test_a_fabric_with_one_host_is_not_ok():
+    verdict = check(routed("star:1", MinHop()), hosts_only=True)
+    assert (verdict.pairs, verdict.missing, verdict.no_lid) == (0, 0, ())
+    assert not verdict.ok
+
+
 def test_lids_without_tables_are_missing_pairs():
     verdict = check(with_lids(weft.load("star:3")), hosts_only=True)
     assert verdict.failures == {"no entry": 6}

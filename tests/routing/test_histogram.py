@@ -94,6 +94,13 @@ def test_the_name_of_an_engine_and_its_figures_do_not_touch(qualities):
     assert "site1-0101-0903-01ib1-A-L16-U2/23" in right.get_text()
 
 
+def test_all_bars_are_within_the_axes(qualities):
+    for axes in rows_of(qualities).axes:
+        left, right = axes.get_xlim()
+        assert left < min(bar.get_x() for bar in axes.patches)
+        assert max(bar.get_x() + bar.get_width() for bar in axes.patches) < right
+
+
 def test_links_without_slowdown_are_not_coloured_as_slow():
     """A host at half the rate of the others is what everybody waits for: no link between switches is busier."""
     fabric = faults.slow(weft.load("fat-tree:hosts=16,radix=8,oversubscription=1.5"), "h1/1", "4xEDR")

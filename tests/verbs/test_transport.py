@@ -10,7 +10,10 @@ from hypothesis import strategies as st
 from tests.verbs.packet_faults import PacketFaults
 from tests.verbs.wires import Wire, connected
 
+from weft.verbs.carriers.loopback import Loopback
 from weft.verbs.enums import ibv_qp_state, ibv_wc_status, ibv_wr_opcode
+from weft.verbs.hca import adapter as adapters
+from weft.verbs.hca.adapter import Adapter
 from weft.verbs.hca.segment import Op, Segment, Service, psn_distance
 
 OK = int(ibv_wc_status.IBV_WC_SUCCESS)
@@ -223,3 +226,11 @@ def test_whatever_the_faults_everything_arrives_once_and_in_order(seed, loss, do
     received = [wr_id for wr_id, _ in wire.b.done()]
     assert received == sorted(received)
     assert len(set(received)) == len(received)
+
+
+def test_a_poll_while_kernels_are_loaded_waits_and_is_to_be_repeated(monkeypatch):
+    monkeypatch.setattr(adapters, "_LOADING_S", 0.001)
+    adapter = Adapter(Loopback(()))
+    with adapter.loading():
+        assert adapter.progress()
+    assert not adapter.progress()

@@ -13,7 +13,7 @@ from weft.verbs.c.program_cmid import ProgramChannel, ProgramCMID, gid_at, put_g
 from weft.verbs.cm.connection import CmNotice
 from weft.verbs.enums.cm import rdma_cm_event_type
 from weft.verbs.errors import PyverbsRDMAError
-from weft.verbs.pyverbs.cm_groups import GROUP_QP
+from weft.verbs.hca.carrier import TO_GROUP
 from weft.verbs.pyverbs.cm_parameters import ConnParam
 from weft.verbs.pyverbs.cm_traffic import UDP_KEY
 from weft.verbs.shm.record import Record, record, u32, u64
@@ -70,7 +70,7 @@ def take_event(call: TakeEvent) -> None:
 def _put_parameters(call: TakeEvent, identifier: ProgramCMID, notice: CmNotice) -> None:
     """Write the peer's parameters. Its resources are the depth of this end, and the reverse."""
     if notice.kind in _GROUPS:
-        call.is_datagram, call.qp_num, call.qkey = True, GROUP_QP, UDP_KEY
+        call.is_datagram, call.qp_num, call.qkey = True, TO_GROUP, UDP_KEY
         if notice.group:
             write_address(call.address, identifier.address(notice.group))
         return

@@ -14,7 +14,7 @@ from weft.verbs.hca.work import SendWork
 from weft.verbs.shm import layout
 
 _FIRST_QP = 2  # 0 and 1 are for management
-TO_GROUP = 0xFF_FFFF  # the number of whatever queue pairs are in the group
+TO_GROUP = 0xFF_FFFF  # destination queue pair of multicast packets
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

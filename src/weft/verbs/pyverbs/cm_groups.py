@@ -12,7 +12,6 @@ from weft.verbs.pyverbs.cm_parameters import AddrInfo, JoinMCAttrEx
 from weft.verbs.pyverbs.cm_traffic import Traffic
 from weft.verbs.pyverbs.context import the_adapter
 
-GROUP_QP = 0xFF_FFFF
 _E = rdma_cm_event_type
 
 

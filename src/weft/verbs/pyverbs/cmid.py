@@ -24,10 +24,11 @@ from weft.verbs.enums import cm as ce
 from weft.verbs.enums import ibv_qp_attr_mask, ibv_qp_state
 from weft.verbs.enums.cm import rdma_cm_event_type, rdma_port_space
 from weft.verbs.errors import PyverbsRDMAError, PyverbsUserError
+from weft.verbs.hca.carrier import TO_GROUP
 from weft.verbs.hca.segment import PSN_MASK
 from weft.verbs.pyverbs.addr import GID, AHAttr, GlobalRoute, own_index
 from weft.verbs.pyverbs.cm_events import CMEvent, CMEventChannel
-from weft.verbs.pyverbs.cm_groups import GROUP_QP, Groups
+from weft.verbs.pyverbs.cm_groups import Groups
 from weft.verbs.pyverbs.cm_parameters import IPV4_PREFIX, AddrInfo, ConnParam, JoinMCAttrEx, UDParam, is_ipv4
 from weft.verbs.pyverbs.cm_traffic import MASKS, UDP_KEY
 from weft.verbs.pyverbs.context import PORT, Context
@@ -150,7 +151,7 @@ class CMID(Groups):
             far = connection.far
             event.datagrams = self._address(self._target), far.qp_num, far.q_key
         elif kind == _E.RDMA_CM_EVENT_MULTICAST_JOIN:
-            event.datagrams = self._address(event.told.group), GROUP_QP, UDP_KEY
+            event.datagrams = self._address(event.told.group), TO_GROUP, UDP_KEY
         return kind
 
     def _wait(self, kind: rdma_cm_event_type, action: str) -> None:
