@@ -48,7 +48,8 @@ class Neutron:
         log.exception = log.error
         kinds = ("BadRequest", "Conflict", "ServiceUnavailable")
         bindings = {"VNIC_TYPE": "binding:vnic_type", "PROFILE": "binding:profile", "CAP_PORT_FILTER": "port_filter"}
-        options = dict.fromkeys(("StrOpt", "FloatOpt", "ListOpt", "BoolOpt", "IntOpt"), lambda *words, **rest: words)
+        kinds_of_options = ("StrOpt", "FloatOpt", "ListOpt", "BoolOpt", "IntOpt")
+        options = dict.fromkeys(kinds_of_options, lambda name, **rest: SimpleNamespace(name=name, **rest))
         configuration = SimpleNamespace(register_opts=lambda *words, **rest: None, ml2_weft=self.settings)
         return {
             "neutron.db.provisioning_blocks": {

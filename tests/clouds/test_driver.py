@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from types import SimpleNamespace
 
@@ -10,7 +11,7 @@ from tests.clouds.neutron_stub import Neutron
 from tests.clouds.test_members import NETWORK, PORT, segment
 from tests.patience import wait_until
 
-from weft.clouds.openstack.members import Rules
+from weft.clouds.openstack.members import LONGEST_PREFIX, Rules
 from weft.errors import ConfigError
 from weft.tenants.drivers.ufm_rest import UfmError
 
@@ -59,6 +60,23 @@ def change(original, current, on=None) -> SimpleNamespace:
 OFF_FABRIC = network(segment(physical="eth"))
 
 # -- networks ---------------------------------------------------------------------------------------------------------
+
+
+def test_secrets_are_not_logged_and_options_have_their_limits(driver_module):
+    (group, options), *_ = driver_module.options.list_options()
+    by_name = {option.name: vars(option) for option in options}
+    assert group == "ml2_weft"
+    assert {name for name, option in by_name.items() if option.get("secret")} == {"ufm_token", "ufm_password"}
+    defaults = {"ufm_timeout": 10.0, "physical_networks": [], "prefix": "neutron", "ip_over_ib": True, "index0": False}
+    assert {name: option["default"] for name, option in by_name.items() if "default" in option} == {
+        **defaults,
+        "resync_interval": 60,
+    }
+    assert (by_name["ufm_timeout"]["min"], by_name["resync_interval"]["min"]) == (0.1, 0)
+    prefix = by_name["prefix"]["regex"]
+    assert re.fullmatch(prefix, "n" * LONGEST_PREFIX)
+    assert not re.fullmatch(prefix, "n" * (LONGEST_PREFIX + 1))
+    assert re.fullmatch(prefix, "n")
 
 
 @pytest.mark.parametrize("missing", ["ufm_url", "physical_networks"])

@@ -315,3 +315,32 @@ def test_records_are_of_the_last_sweep(make_subnet):
     infos[:, 3] = 99
     requests.resweep(node_info=infos)
     assert {record.node_info.num_ports for record in requests.ask(SaAttribute.NODE_RECORD, NodeRecord)[1]} == {99}
+
+
+@pytest.mark.parametrize(
+    ("attribute", "form", "table"),
+    [
+        (SaAttribute.LINEAR_FORWARDING_TABLE_RECORD, LinearForwardingTableRecord, "lft"),
+        (SaAttribute.MULTICAST_FORWARDING_TABLE_RECORD, MulticastForwardingTableRecord, "mft"),
+        (SaAttribute.P_KEY_TABLE_RECORD, PKeyTableRecord, "pkey"),
+        (SaAttribute.VL_ARBITRATION_TABLE_RECORD, VLArbitrationTableRecord, "vl_arbitration"),
+        (SaAttribute.SL_TO_VL_MAPPING_TABLE_RECORD, SLtoVLMappingTableRecord, "sl2vl"),
+    ],
+)
+def test_tables_that_are_written_between_sweeps_are_in_the_records_at_once(make_subnet, attribute, form, table):
+    requests = make_subnet("star:hosts=3")
+    tables = requests.view.fabric.tables
+    tables.mft = np.zeros((len(tables.lft), 32, 1), np.uint16)
+    _, before = requests.ask(attribute, form, header=TRUSTED)
+    getattr(tables, table)[:] = 3
+    _, after = requests.ask(attribute, form, header=TRUSTED)
+    assert len(before) == len(after) > 0
+    assert {record.table.raw for record in before} != {record.table.raw for record in after}
+
+
+def test_the_activity_of_the_subnet_manager_is_counted_between_sweeps(make_subnet):
+    requests = make_subnet("star:hosts=3")
+    _, before = requests.ask(SaAttribute.SM_INFO_RECORD, SMInfoRecord, header=TRUSTED)
+    requests.state.sender.mads += 5
+    _, after = requests.ask(SaAttribute.SM_INFO_RECORD, SMInfoRecord, header=TRUSTED)
+    assert after[0].sm_info.act_count - before[0].sm_info.act_count == 5
