@@ -24,6 +24,7 @@ from weft.sm.port_info import activate, arm, wanted_settings
 from weft.sm.ucast.lids import choose_lids
 from weft.wire.bulk import column, fill
 from weft.wire.mad import Method
+from weft.wire.port_info import Capability, PortInfo
 from weft.wire.sa import MCMemberRecord
 from weft.wire.smp import DirectedSmp, Smp, SmpAttribute, SwitchInfo
 
@@ -283,6 +284,25 @@ def test_what_another_subnet_manager_left_is_cleared(in_use):
     desk.sweep()
     assert not desk.net.devices.tables.mft.any()
     assert len(sent) == int(desk.view.is_switch.sum()) * (1 if in_use else 3)
+
+
+@pytest.mark.parametrize("has_top", [False, True])
+def test_a_block_that_the_tables_grow_by_is_read_from_switches_without_a_multicast_fdb_top(has_top):
+    """A switch with a MulticastFDBTop ignores entries above it, so they need not be read."""
+    desk = Desk("fat-tree:hosts=8,radix=4")
+    activate_all(desk)
+    desk.sweep()
+    view, tables = desk.view, desk.net.devices.tables
+    tables.mft = np.zeros((len(tables.mft), 96, tables.mft.shape[2]), np.uint16)
+    tables.mft[:, 70] = 2  # in the third block, which the subnet manager has not used yet
+    view.fabric.tables.mft = np.zeros((len(tables.mft), 96, view.fabric.tables.mft.shape[2]), np.uint16)
+    if not has_top:
+        infos = view.port_info[view.fabric.first_port]
+        masks = column(infos, PortInfo.capability_mask) & ~np.uint64(Capability.IS_MULTICAST_FDB_TOP_SUPPORTED)
+        fill(infos, PortInfo.capability_mask, masks)
+        view.port_info[view.fabric.first_port] = infos
+    assert upload_multicast(desk.state.sender, view, desk.state.known) == []
+    assert tables.mft.any() == has_top
 
 
 def activate_all(desk):
