@@ -27,6 +27,9 @@ def test_claim_admit_expel_and_release_are_idempotent(server, ufm):
 def test_admit_creates_a_missing_partition(server, ufm):
     admit(ufm, OURS, [7])
     assert (server.partitions[0x64]["partition"], server.members(0x64)) == ("neutron-1", {7})
+    assert list(server.partitions[0x64]["guids"].values()) == [True]  # at index 0
+    admit(ufm, Partition(p_key=0x65, name="neutron-2"), [7])
+    assert (server.partitions[0x65]["ip_over_ib"], *server.partitions[0x65]["guids"].values()) == (True, False)
 
 
 def test_partitions_of_other_owners_are_not_changed(server, ufm):
