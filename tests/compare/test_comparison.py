@@ -292,4 +292,5 @@ def test_racks_of_trays_are_compared_by_the_rack() -> None:
     ndr, hdr = result.outcomes
     assert (result.servers, result.gpus, ndr.cluster.nics) == (2, 144, 72)
     assert hdr.fabric.spec == "superpod:su=2,server=gb200-nvl72+ConnectX-6,switch=QM8700"
-    assert (ndr.bound, hdr.time_us > ndr.time_us) == ("NVLink", True)  # 72 adapters carry more than one GPU takes
+    assert ndr.bound == "NVLink"  # 72 adapters, even of HDR, carry more than one GPU takes
+    assert hdr.time_us == pytest.approx(ndr.time_us, rel=0.01)

@@ -313,6 +313,7 @@ def _calibrate(name: str, form: Form) -> None:
         with progress_bar("leaving out each cluster"):
             columns, rows, note = cross_validation.cross_validation_table()
         out.print(table("Each cluster left out: constants fitted without it, bands by the others", columns, rows))
+        out.print(table("The same by class, the largest error first", *cross_validation.class_table()))
         out.print(note, markup=False)
 
 

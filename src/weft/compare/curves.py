@@ -17,7 +17,7 @@ from weft.draw.svg import clean
 COLOURS = (
     *("#0b6fb8", "#aa4499", "#3ea2dc", "#e69f00", "#009e73", "#74b566"),
     *("#999933", "#cc6677", "#d55e00", "#8c6bb1", "#8c5a2b"),
-    *("#3b5b92", "#7f8c1f", "#b03a2e", "#117864"),
+    *("#3b5b92", "#7f8c1f", "#b03a2e", "#117864", "#5d4e8c"),
 )
 _WIDTH, _HEIGHT = 620.0, 380.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 62.0, 172.0, 16.0, 46.0

@@ -6,6 +6,7 @@ tuner             the file of NCCL's tuner plugin
 nccl_tests        a run as nccl-tests prints it
 bench             a collective at every size
 band              bands around times
+refit             constants fitted without a cluster
 calibration       published runs beside the model
 kind              properties by which times are compared
 estimate          the time of a collective

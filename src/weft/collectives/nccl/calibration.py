@@ -11,13 +11,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cache
 
+import msgspec
+
 from weft.calibration.band import Band
 from weft.calibration.figure import Figure as PublishedFigure
 from weft.calibration.figure import mean_error, summary_cells
 from weft.calibration.run import Run as PublishedRun
 from weft.calibration.run import find_run, read_runs
 from weft.collectives.kinds import Collective
-from weft.collectives.nccl.cluster import Cluster
+from weft.collectives.nccl.cluster import Cluster, from_server
 from weft.collectives.nccl.estimate import Estimate, estimate
 from weft.collectives.nccl.ideal import ideal_networks
 from weft.collectives.nccl.kind import kind_of
@@ -45,7 +47,9 @@ class Run(PublishedRun, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A published run of nccl-tests."""
 
     collective: Collective
-    cluster: Cluster
+    described: Cluster | None = msgspec.field(name="cluster", default=None)
+    server: str = ""  # a template of the catalog, instead of `cluster`
+    nodes: int = 0  # of `server`
     where: str  # the cluster that it ran on, which other runs may share
     rows: tuple[tuple[int, float], ...]  # bytes, microseconds
     in_place: tuple[int, ...] = ()
@@ -57,6 +61,10 @@ class Run(PublishedRun, frozen=True, forbid_unknown_fields=True, kw_only=True):
     channels: int | None = None
     call_us: float = 0.0
     promised: bool = True
+
+    @property
+    def cluster(self) -> Cluster:
+        return self.described or from_server(self.server, nodes=self.nodes)
 
     def estimate(self, size_bytes: int, fitted: Times | None = None) -> Estimate:
         networks = None

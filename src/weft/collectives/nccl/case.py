@@ -65,7 +65,7 @@ class Case:
         latency, alone = constants().latency_us, self.cluster.gpus == 1 or not self.cluster.nvlink
         us = (latency.pcie if alone else latency.nvlink)[self.row.algorithm][_PROTOCOLS.index(self.row.protocol)]
         multicast = self.row.algorithm in (Algorithm.NVLS, Algorithm.NVLS_TREE)
-        return us if multicast else us * hop_ratio(self.cluster, self.fitted)
+        return us if multicast else us * hop_ratio(self.cluster, self.row.protocol, self.fitted)
 
     @property
     def network_us(self) -> float:
@@ -128,10 +128,16 @@ def posts(protocol: Protocol) -> int:
     return constants().step.simple_posts if protocol == Protocol.SIMPLE else 1
 
 
-def hop_ratio(cluster: Cluster, fitted: Times) -> float:
-    """Return the latency of a step inside a node relative to NCCL's: longer over NVLink on Blackwell."""
-    over_nvlink = cluster.gpus > 1 and cluster.nvlink
-    return fitted.pipeline.blackwell_hop if over_nvlink and cluster.sm >= _BLACKWELL else 1.0
+def hop_ratio(cluster: Cluster, protocol: Protocol, fitted: Times) -> float:
+    """Return the latency of a step inside a node relative to NCCL's.
+
+    It is longer over NVLink on Blackwell, and over PCIe for data with flags, which go through host memory.
+    """
+    if cluster.gpus == 1:
+        return 1.0
+    if not cluster.nvlink:
+        return 1.0 if protocol == Protocol.SIMPLE else fitted.pipeline.pcie_hop
+    return fitted.pipeline.blackwell_hop if cluster.sm >= _BLACKWELL else 1.0
 
 
 def crossing_us(cluster: Cluster, network: Network, latency_us: float, protocol: Protocol, fitted: Times) -> float:
@@ -142,11 +148,18 @@ def crossing_us(cluster: Cluster, network: Network, latency_us: float, protocol:
     """
     base_us, own_us = constants().step.network_post_us, post_us(cluster, network)
     longer_us = latency_us * (own_us / base_us - 1) if cluster.sm < _HOPPER else posts(protocol) * (own_us - base_us)
-    return latency_us + longer_us + network.step_us - fitted.network.reference_step_us
+    return latency_us + longer_us + network.step_us - fitted.network.reference_step_us + plugin_step_us(network, fitted)
+
+
+def plugin_step_us(network: Network, fitted: Times) -> float:
+    """Return the time of a step that the plugin adds, for which the adapters need not wait."""
+    plugin = plugin_of(network, fitted)
+    return plugin.step_us if plugin else 0.0
 
 
 def adapters_gbyte_s(cluster: Cluster, network: Network, fitted: Times) -> float:
-    return cluster.nics * network.adapter_gbyte_s * fitted.bandwidth.adapter
+    plugin = plugin_of(network, fitted)
+    return cluster.nics * network.adapter_gbyte_s * fitted.bandwidth.adapter * (plugin.rate if plugin else 1.0)
 
 
 def copies_gbyte_s(cluster: Cluster, fitted: Times) -> float:

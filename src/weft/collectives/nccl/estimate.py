@@ -46,6 +46,12 @@ _GUESSED = (
     "the server's template does not say its processors: the link between them is taken to be that of Intel's first "
     "with such PCIe slots. Add cpu: to it, as `weft catalog` shows for others"
 )
+_RACKS = (
+    "several racks: since 2.27 NCCL goes on without NVLS where its set-up fails, and the published run took trees and "
+    "rings; another one, with 2.26, took NVLS trees. --algo NVLSTree is for racks where they work"
+)
+SERVER_GPUS = 8  # more are a rack
+_FALLS_BACK = (2, 27)  # the first NCCL that goes on without NVLS where its set-up fails
 _BARRIER_BYTES = 4  # PyTorch's barrier over NCCL: an all_reduce of one number
 
 
@@ -87,6 +93,7 @@ class Estimate:
             _SLINGSHOT: self.transport == "slingshot",
             TCP_DOUBT: over_tcp,
             _GUESSED: self.cluster.guessed,
+            _RACKS: self.cluster.nodes > 1 and self.cluster.gpus > SERVER_GPUS and self.cluster.nvswitch,
         }
         return tuple(why for why, holds in reasons.items() if holds)
 
@@ -140,6 +147,7 @@ def estimate(
     if networks is None:
         networks = ideal_networks(cluster) if cluster.nodes > 1 else {}
     time_constants = times() if fitted is None else fitted
+    cluster = _fall_back(cluster, algorithm)
     any_network = next(iter(networks.values())) if cluster.nodes > 1 else None
     if not cluster.protocols:
         protocol = protocol or _forced(cluster, any_network, time_constants)
@@ -180,6 +188,14 @@ def estimate(
         transport=any_network.transport if any_network else "",
         kernel=kernel.name if kernel else "",
     )
+
+
+def _fall_back(cluster: Cluster, algorithm: Algorithm | None) -> Cluster:
+    """Return the cluster without NVLS between racks, unless NVLS trees are requested."""
+    requested = Algorithm.NVLS_TREE in (algorithm, *cluster.algorithms)
+    racks = cluster.nodes > 1 and cluster.gpus > SERVER_GPUS and not cluster.sharp
+    version = tuple(map(int, constants(cluster.nccl).version.split(".")[:2]))
+    return replace(cluster, nvls=False) if racks and not requested and version >= _FALLS_BACK else cluster
 
 
 def _kernel(

@@ -3,34 +3,41 @@
 from __future__ import annotations
 
 from weft.collectives.kinds import Collective
-from weft.collectives.nccl.estimate import Estimate
+from weft.collectives.nccl.cluster import Cluster
+from weft.collectives.nccl.estimate import SERVER_GPUS, Estimate
 
 _LATENCY_BYTES, _LARGE_BYTES = 64 << 10, 256 << 20
-_SERVER_GPUS = 8  # more are a rack
 
 
 def kind_of(estimate: Estimate) -> tuple[str, ...]:
-    """Return the properties that define a kind, the most important first: size, algorithm, network, scale."""
-    size_bytes, nodes = estimate.size_bytes, estimate.cluster.nodes
+    """Return the properties that define a kind, the most important first: class, size, algorithm."""
+    size_bytes = estimate.size_bytes
     size = "small" if size_bytes <= _LATENCY_BYTES else "large" if size_bytes >= _LARGE_BYTES else "middle"
-    return (
-        f"{size} messages {'between nodes' if nodes > 1 else 'in one node'}",
-        _algorithm(estimate),
-        estimate.transport or estimate.fabric,
-        {1: "one node", 2: "two nodes"}.get(nodes, "more than two nodes"),
-    )
+    return class_of(estimate), f"{size} messages", _algorithm(estimate)
+
+
+def class_of(estimate: Estimate) -> str:
+    """Return the class of a time: the machine in one server or rack, else the servers or the network between them."""
+    cluster = estimate.cluster
+    if estimate.kernel:
+        return f"symmetric kernels of {_place(cluster)}"
+    if cluster.nodes == 1 or cluster.gpus > SERVER_GPUS:
+        return _place(cluster)
+    if estimate.transport:
+        return estimate.transport
+    if cluster.gpus == 1:
+        return f"servers with one GPU over {estimate.fabric}"
+    return f"{'' if cluster.nvlink else 'PCIe servers over '}{estimate.fabric}"
+
+
+def _place(cluster: Cluster) -> str:
+    if cluster.gpus > SERVER_GPUS:
+        return "one rack" if cluster.nodes == 1 else "several racks"
+    joined = "" if cluster.nvswitch else f" with {cluster.joined_by}"
+    return f"{'one server' if cluster.nodes == 1 else 'servers'}{joined}"
 
 
 def _algorithm(estimate: Estimate) -> str:
     """Return the algorithm; the open ring of broadcast and reduce counts as another one."""
     is_open = estimate.collective in (Collective.BROADCAST, Collective.REDUCE)
     return "Line" if is_open else estimate.name.partition("/")[0]
-
-
-def rare_property(estimate: Estimate) -> str:
-    """Return a property with few published times: a kernel, a transport, a board, or in one node the GPUs."""
-    cluster = estimate.cluster
-    board = (
-        "rack" if cluster.gpus > _SERVER_GPUS else "" if cluster.nvswitch or cluster.gpus == 1 else cluster.joined_by
-    )
-    return estimate.kernel or estimate.transport or board or (f"sm_{cluster.sm}" if cluster.nodes == 1 else "")

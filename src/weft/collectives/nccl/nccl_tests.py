@@ -81,12 +81,9 @@ def bands(table: Table) -> list[str]:
     for (kind, clusters), group in groupby(table.rows, key=lambda row: (row.band.kind, row.band.clusters)):
         rows = list(group)
         sizes = " to ".join(dict.fromkeys((f"{rows[0].size_bytes:,}", f"{rows[-1].size_bytes:,}")))
-        width = rows[0].band.high
-        cut = any(row.band.low > 1.001 / width for row in rows)
-        least = ", cut where NVLinks are full" if cut else ""
-        lines.append(
-            f"90 % band at {sizes} bytes: x{1 / width:.2f} to x{width:.2f}{least} ({clusters} clusters with {kind})"
-        )
+        low, high = min(row.band.low for row in rows), rows[0].band.high
+        least = ", cut where NVLinks are full" if any(row.band.low > 1.001 * low for row in rows) else ""
+        lines.append(f"90 % band at {sizes} bytes: x{low:.2f} to x{high:.2f}{least} ({clusters} clusters with {kind})")
     far = dict.fromkeys(why for row in table.rows for why in row.band.far)
     doubts = dict.fromkeys(why for row in table.rows for why in row.estimate.doubts)
     lines += [f"Far from anything published: {why}" for why in far]

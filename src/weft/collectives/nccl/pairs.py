@@ -95,7 +95,7 @@ def pairs_parts(
     """Return the parts of the time; `chunk_bytes` is NCCL_P2P_NET_CHUNKSIZE, by default NCCL's value."""
     latency, index = constants().latency_us, list(Protocol).index(protocol)
     inside = latency.nvlink if cluster.gpus > 1 and cluster.nvlink else latency.pcie
-    steps_us = inside[Algorithm.RING][index] * hop_ratio(cluster, fitted)
+    steps_us = inside[Algorithm.RING][index] * hop_ratio(cluster, protocol, fitted)
     inside_bytes = _wire_bytes(cluster, collective, size_bytes, protocol, _INSIDE)
     times_us = {inside_name(cluster): inside_bytes / _inside_gbyte_s(cluster, collective, fitted)}
     if channels:
@@ -120,6 +120,9 @@ def pairs_parts(
             carry = channels_per_peer(cluster, channels) if one_pair else channels
             outside_us = out_bytes / (carry * fitted.pairs.channel_gbyte_s)
             times_us[CHANNELS] = max(times_us[CHANNELS], outside_us)
+        if collective == Collective.ALL_TO_ALL and cluster.gpus > 1 and not cluster.nvlink:
+            # Both ways go through the PCIe slots of the GPUs.
+            times_us[inside_name(cluster)] += max(times_us[ADAPTERS], times_us[PROXIES])
     bound = max(times_us, key=lambda name: times_us[name])
     return Parts(
         launch_us=latency.base[Algorithm.RING][index],

@@ -27,6 +27,7 @@ from weft.collectives.nccl.case import (
     inside_name,
     nvls_gbyte_s,
     plugin_of,
+    plugin_step_us,
 )
 from weft.collectives.nccl.cluster import Cluster, Processor
 from weft.collectives.nccl.constants import constants
@@ -55,7 +56,15 @@ def _ring(case: Case) -> Parts:
     # The processor that relays is also what limits the data of LL: the longer of the two counts.
     relay_us = crossings * _relay_us(case, case.size_bytes / cluster.ranks)
     pipeline_us = max(0.0, relay_us - data[1]) if data[0] == CHANNELS else relay_us
-    return case.parts(data, (steps - crossings) * case.inside_us + crossings * crossing_us, pipeline_us)
+    steps_us = (steps - crossings) * case.inside_us + crossings * crossing_us
+    return case.parts(data, steps_us - _hidden_us(case, crossings, data[1]), pipeline_us)
+
+
+def _hidden_us(case: Case, crossings: int, data_us: float) -> float:
+    """Return the part of a plugin's steps during which the adapters send other chunks."""
+    return (
+        min(crossings * plugin_step_us(find(case.networks, Pattern.RING), case.fitted), data_us) if crossings else 0.0
+    )
 
 
 def _ring_limits(case: Case) -> dict[str, float]:

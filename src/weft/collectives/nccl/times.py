@@ -23,6 +23,7 @@ class Pipeline(Sourced, frozen=True, forbid_unknown_fields=True, kw_only=True):
     peer_us: float
     simple_peer: float
     blackwell_hop: float
+    pcie_hop: float
 
 
 class Pairs(Sourced, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -44,6 +45,8 @@ class Plugin(Sourced, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
     chunk_bytes: int
     ordered_sm: int
+    rate: float = 1.0
+    step_us: float = 0.0
 
 
 class Chunk(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
