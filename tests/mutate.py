@@ -40,6 +40,7 @@ _WALL_LIMIT_S = 600  # for the tests of a mutant
 _AFRESH_CPU_S = 150  # the same in a new process, which imports and collects first
 _INTERPRETED_S = 3  # CPU time for a test of kernels, interpreted; those that take longer do not run
 _INTERPRETED = "NUMBA_DISABLE_JIT"
+_SHARED = ("conformance", "crosscheck", "physics")  # folders with tests of several packages
 _CPU_S = 20  # CPU time for the tests of a mutant; the others of its tests do not run
 
 
@@ -268,7 +269,8 @@ def run_mutants(options: argparse.Namespace, sources: Path) -> None:
     package = files[0].relative_to(ROOT / "src/weft").parts[0].removesuffix(".py")
     folder, graph = ROOT / "tests" / package, ImportGraph()
     of_files = {test for path in files for test in graph.tests_of(path)}
-    tests = options.tests or ([folder] if folder.is_dir() else sorted(of_files))
+    own = [folder] if folder.is_dir() else []
+    tests = options.tests or [*own, *sorted(test for test in of_files if not own or test.parent.name in _SHARED)]
     os.environ[call_recorder.SOURCES] = str(sources / "weft" / package)
     output = os.fdopen(os.dup(1), "w")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # for pytest
