@@ -76,11 +76,10 @@ def test_the_parts_of_a_time_fill_its_bar_and_cables_are_busy_at_most_all_of_the
 
 
 def test_the_power_is_unknown_if_that_of_a_switch_is(found: Comparison) -> None:
-    first, *rest = found.outcomes
     items = (Item(kind="cable", name="cable without power", count=1), Item(kind="switch", name="x", count=1, power_w=2))
     for power_w, shown in ((2000.0, "2.0 kW<br><small>without cable without power</small>"), (None, "not known")):
         bill = Bill(items=(items[0], replace(items[1], power_w=power_w)))
-        page = to_html(replace(found, outcomes=(replace(first, bill=bill), *rest)))
+        page = to_html(replace(found, outcomes=(replace(found.outcomes[0], bill=bill),)))
         assert f">{shown}</td>" in page.partition("What it costs")[2]
 
 

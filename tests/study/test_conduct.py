@@ -12,6 +12,7 @@ import pytest
 from weft.errors import ConfigError
 from weft.study.conduct import conduct
 from weft.study.grid import Study, read
+from weft.study.journal import Journal
 
 CALL = "runs_of_a_test:run_one"
 MODULE = """
@@ -133,6 +134,15 @@ def test_a_changed_study_does_not_go_on_with_the_journal_of_another(words, grid,
     conduct(study("b,c,d"), CALL, folder / "out.csv", workers=1)
     with pytest.raises(ConfigError, match=f"belongs to another study: {said}\n  Use --restart"):
         conduct(read(words, grid), CALL, folder / "out.csv", workers=1)
+
+
+def test_long_values_of_another_study_are_shortened(tmp_path):
+    path = tmp_path / "j"
+    Journal(path, {"run": "x" * 60, "grid": {"a": [1, 2]}}, restart=False).close()
+    with pytest.raises(ConfigError, match=rf"run was {'x' * 60}, is {'y' * 57}\.\.\.; a was 1,2, is absent\n"):
+        Journal(path, {"run": "y" * 61, "grid": {}}, restart=False)
+    Journal(path, {"run": "y" * 61, "grid": {}}, restart=True).close()
+    assert path.read_text().count("\n") == 1
 
 
 def test_lists_in_another_order_are_another_study(folder):

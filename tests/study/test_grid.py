@@ -43,9 +43,9 @@ def test_true_and_false_are_a_flag_and_its_opposite():
 
 def test_a_number_is_one_only_if_it_is_written_as_one():
     """Otherwise the command would get another text than typed."""
-    (run,) = read(["x"], ["a=7", "b=0.5", "c=1e3", "d=007", "e=nan"]).runs()
-    assert run.values == {"a": 7, "b": 0.5, "c": "1e3", "d": "007", "e": "nan"}
-    assert run.words == ("x", "-a", "7", "-b", "0.5", "-c", "1e3", "-d", "007", "-e", "nan")
+    (run,) = read(["x"], ["a=7", "b=0.5", "c=1e3", "d=007", "e=nan", "f=inf"]).runs()
+    assert run.values == {"a": 7, "b": 0.5, "c": "1e3", "d": "007", "e": "nan", "f": "inf"}
+    assert run.words == ("x", "-a", "7", "-b", "0.5", "-c", "1e3", "-d", "007", "-e", "nan", "-f", "inf")
 
 
 TOML = """
@@ -71,6 +71,23 @@ def test_a_file_says_the_same_and_the_command_line_adds_to_it(name, text, tmp_pa
     ]
 
 
+def test_a_study_has_up_to_a_million_runs_and_a_range_at_least_one_value():
+    assert len(read(["x"], ["a=1..1000", "b=1..1000"])) == 1_000_000
+    assert [(run.place, run.values["a"]) for run in read(["x"], ["a=-3..-3,0..1"]).runs()] == [(0, -3), (1, 0), (2, 1)]
+
+
+def test_a_study_is_described_by_its_command_line_and_its_lists():
+    study = read(["sim", "a b"], ["seed=1,2", "tp,pp=8,1;4,2"])
+    assert study.describe() == {"run": "sim 'a b'", "grid": {"seed": [1, 2], "tp,pp": [[8, 1], [4, 2]]}}
+
+
+def test_twenty_texts_of_many_are_samples():
+    values = ",".join(f"v{i}" for i in range(30))
+    assert [run.values["a"] for run in read(["x"], [f"a={values}"]).samples()] == [f"v{i}" for i in range(20)]
+    flags = [run.words[1] for run in read(["x"], ["no=true,false"]).samples()]
+    assert flags == ["--no", "--no-no"]
+
+
 def test_samples_have_every_text_and_the_ends_of_numbers():
     """Checking a run takes as long as a short run, so not all are checked."""
     samples = [run.values for run in read(["x"], ["seed=1..5000,-3", "size=64K,1M,8", "tp,pp=8,1;4,2"]).samples()]
@@ -94,6 +111,8 @@ def test_samples_have_every_text_and_the_ends_of_numbers():
         (["x"], ["a,b=1,2;3"], "a,b needs 2 values each time, not 3"),
         (["x"], ["a=9..1"], "a=9..1 must increase"),
         (["x"], ["a=1..99999999999"], "must increase, by less than 1,000,000"),
+        (["x"], ["a=1..1000001"], "must increase, by less than 1,000,000"),
+        (["x"], ["a=1..1000", "b=1..1001"], "1,001,000 runs are more than 1,000,000"),
         (["x"], ["a=1..5000", "b=1..5000"], "25,000,000 runs are more than 1,000,000"),
         (["x"], [f"a={'9' * 500}", f"b={'9' * 500}..{'9' * 500}", "c=2..1"], "c=2..1 must increase"),
         (["x"], ["a b=1"], "'a b' is not a flag"),
@@ -112,6 +131,7 @@ def test_a_grid_that_cannot_be_is_refused_by_name(words, grid, said):
     [
         ("run = ", "expected TOML"),
         ("[grid]\na = [1]", "expected run ="),
+        ("run = 3", "expected run ="),
         ('run = "x \'y"', "closed quotes"),
         ('run = "x"\ngrid = 3', "a list of values for each name"),
         ('run = "x"\ngird = 3', "did you mean grid?"),

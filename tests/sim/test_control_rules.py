@@ -1,0 +1,133 @@
+"""The rules of the built-in congestion controls, step by step, on a queue pair without a simulation."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from weft.sim.packet.congestion import dcqcn, ib, reno
+
+TABLE = np.array([1.0, 0.5, 0.25, 0.125])  # rate by index
+STEP_PS = 100
+G = 1 / 256  # the gain of the estimate in the paper
+
+
+def queue_pair(**values: float) -> SimpleNamespace:
+    usual = {"rate": 1.0, "target": 1.0, "alpha": 1.0, "rounds": 0, "byte_rounds": 0, "paced_bytes": 0}
+    return SimpleNamespace(**(usual | {"rate_timer": 0, "rate_due_ps": 0, "step_ps": STEP_PS} | values))
+
+
+@pytest.fixture(autouse=True)
+def interpreted(monkeypatch):
+    """A compiled kernel takes no queue pair of Python."""
+    monkeypatch.setattr(dcqcn, "_raise_rate", getattr(dcqcn._raise_rate, "py_func", dcqcn._raise_rate))
+
+
+# -- DCQCN ------------------------------------------------------------------------------------------------------------
+
+
+def test_dcqcn_halves_the_rate_at_the_first_notification_and_aims_at_the_rate_before():
+    qp = queue_pair(target=0.1, rounds=3, byte_rounds=2, paced_bytes=9)
+    dcqcn.on_notification(qp, 500, TABLE)
+    assert (qp.rate, qp.target, qp.alpha, qp.rate_due_ps) == (0.5, 1.0, 1.0, 600)
+    assert (qp.rounds, qp.byte_rounds, qp.paced_bytes) == (0, 0, 0)
+
+
+def test_dcqcn_cuts_by_half_of_its_estimate_but_not_below_a_thousandth():
+    qp = queue_pair(rate=0.8, alpha=0.5, rate_timer=1, rate_due_ps=600)
+    dcqcn.on_notification(qp, 500, TABLE)
+    assert (qp.rate, qp.alpha) == pytest.approx((0.6, 0.5 * (1 - G) + G))
+    qp = queue_pair(rate=0.0015, rate_timer=1)
+    dcqcn.on_notification(qp, 500, TABLE)
+    assert qp.rate == 0.001
+
+
+@pytest.mark.parametrize(("idle_steps", "decays"), [(0, 0), (3, 3), (5000, 4096)])
+def test_dcqcn_estimate_decays_at_full_speed_once_per_step(idle_steps, decays):
+    qp = queue_pair(alpha=0.5, rate_due_ps=600)
+    dcqcn.on_notification(qp, 600 + idle_steps * STEP_PS + STEP_PS - 1, TABLE)
+    assert qp.rate == pytest.approx(1 - 0.5 * (1 - G) ** decays / 2)
+    slowed = queue_pair(alpha=0.5, rate_due_ps=600, rate_timer=1)  # its timer decays the estimate
+    dcqcn.on_notification(slowed, 600 + idle_steps * STEP_PS, TABLE)
+    assert slowed.rate == 0.75
+
+
+def test_dcqcn_recovers_halfway_to_the_target_for_five_rounds_and_then_raises_the_target():
+    qp = queue_pair(rate=0.25, target=0.5)
+    for step in range(1, 6):
+        assert dcqcn.on_timer(qp, 0, TABLE)
+        assert (qp.rate, qp.target, qp.rounds) == pytest.approx((0.5 - 0.25 / 2**step, 0.5, step))
+    assert qp.alpha == pytest.approx((1 - G) ** 5)
+    rate = qp.rate
+    dcqcn.on_timer(qp, 0, TABLE)
+    assert (qp.rate, qp.target) == pytest.approx(((rate + 0.501) / 2, 0.501))
+
+
+def test_dcqcn_counts_ten_megabytes_as_a_round_and_is_faster_once_both_counters_are_beyond_five():
+    qp = queue_pair(rate=0.25, target=0.5, rounds=5, byte_rounds=4, paced_bytes=2 * 10**7 + 7)
+    dcqcn.on_timer(qp, 0, TABLE)  # by time: 0.001 more; the 5th 10 MB: the same; the 6th: 0.01
+    assert (qp.rounds, qp.byte_rounds, qp.paced_bytes) == (6, 6, 7)
+    assert qp.target == pytest.approx(0.5 + 0.001 + 0.001 + 0.01)
+    exact = queue_pair(rate=0.25, target=0.5, paced_bytes=10**7)
+    dcqcn.on_timer(exact, 0, TABLE)
+    assert (exact.byte_rounds, exact.paced_bytes, exact.rate) == (1, 0, 0.4375)
+
+
+def test_dcqcn_ends_at_the_line_rate():
+    qp = queue_pair(rate=0.9985, target=0.9999, rounds=9, byte_rounds=9)
+    dcqcn.on_timer(qp, 0, TABLE)
+    assert (qp.rate, qp.target) == (1.0, 1.0)
+    slower = queue_pair(rate=0.9979, target=1.0)
+    dcqcn.on_timer(slower, 0, TABLE)
+    assert slower.rate == pytest.approx(0.99895)
+
+
+def test_dcqcn_timers_scale_with_the_line_and_thresholds_are_shares_of_a_small_buffer():
+    ports = SimpleNamespace(slot=np.zeros(2), pause_bytes=np.array([400_000, 10**8]), line_gbit_s=400)
+    qps = SimpleNamespace()
+    parameters = dcqcn.prepare(ports, qps)
+    assert (qps.step_ps, parameters.notify_ps) == (5_500_000, 5_000_000)
+    assert parameters.marks.tolist() == [[100_000, 300_000, 100, 0], [150_000, 1_500_000, 100, 0]]
+
+
+# -- InfiniBand and TCP -----------------------------------------------------------------------------------------------
+
+
+def test_ib_moves_along_the_table_within_its_ends():
+    qp = queue_pair(ccti_increase=2, ccti_min=1)
+    positions = []
+    for _ in range(2):
+        ib.on_notification(qp, 0, TABLE)
+        positions.append((qp.rounds, qp.rate))
+    assert positions == [(2, 0.25), (3, 0.125)]
+    assert [(ib.on_timer(qp, 0, TABLE), qp.rounds, qp.rate) for _ in range(3)] == [
+        (True, 2, 0.25),
+        (False, 1, 0.5),
+        (False, 1, 0.5),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("window", "threshold", "in_flight", "after"),
+    [
+        (10, 64, 5, 13),  # slow start: half of the window is used
+        (10, 64, 4, 10),
+        (10, 10, 9, 10.3),  # congestion avoidance: all of it is used
+        (10, 10, 8, 10),
+    ],
+)
+def test_reno_raises_only_a_window_that_is_used(window, threshold, in_flight, after):
+    qp = SimpleNamespace(window_packets=window, threshold=threshold, in_flight=in_flight, newly_acked=3)
+    reno.on_ack(qp, 0, TABLE)
+    assert qp.window_packets == after
+
+
+@pytest.mark.parametrize(("window", "threshold"), [(10.0, 5.0), (3.0, 2.0)])
+def test_reno_halves_its_window_at_a_loss_and_starts_again_at_one_after_a_timeout(window, threshold):
+    lost, timed_out = SimpleNamespace(window_packets=window), SimpleNamespace(window_packets=window)
+    reno.on_loss(lost, 0, TABLE)
+    reno.on_timeout(timed_out, 0, TABLE)
+    assert (lost.window_packets, lost.threshold) == (threshold, threshold)
+    assert (timed_out.window_packets, timed_out.threshold) == (1.0, threshold)
