@@ -110,6 +110,8 @@ class Line:
             raise _gone(path) from error
         self._socket.setblocking(False)
         self._lock = threading.RLock()
+        self._process = os.getpid()
+        self._pollers = 0  # threads that poll the files: the last closes them if the line was closed meanwhile
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)  # the inbox has frames
         self._readable = array.array("i", [0])  # bytes
         self._received = bytearray()
@@ -122,10 +124,25 @@ class Line:
         self._numbers = itertools.count(1)
 
     def close(self) -> None:
-        """Close this process's files; a forked process has its own copies."""
-        self.is_down = self.is_closed = True
-        self._socket.close()
-        os.close(self._bell)
+        """Close this process's files as soon as no thread polls them: their numbers may be used again at once.
+
+        A forked process closes its own copies. It has no other thread, and the lock may have been held.
+        """
+        if self._process != os.getpid():
+            self._lock, self._pollers = threading.RLock(), 0
+        with self._lock:
+            if self.is_closed:
+                return
+            if self._pollers:
+                self._ring()
+            self.is_down = self.is_closed = True
+            self._unsent.clear()
+            self._close_unused()
+
+    def _close_unused(self) -> None:
+        if self.is_closed and not self._pollers:
+            self._socket.close()
+            os.close(self._bell)
 
     # -- out ----------------------------------------------------------------------------------------------------------
 
@@ -170,7 +187,7 @@ class Line:
         self.is_down = True
         self._unsent.clear()
         self._unsent_bytes = 0
-        os.eventfd_write(self._bell, 1)
+        self._ring()
 
     # -- in -----------------------------------------------------------------------------------------------------------
 
@@ -179,7 +196,10 @@ class Line:
         """The property that `take` would return nothing. Only `wait` notices the end of the lab."""
         if self._inbox or self._unsent or self.is_down:
             return False
-        fcntl.ioctl(self._socket, termios.FIONREAD, self._readable)
+        try:
+            fcntl.ioctl(self._socket, termios.FIONREAD, self._readable)
+        except (OSError, ValueError):  # closed by another thread
+            return False
         return not self._readable[0]
 
     def take(self) -> list[tuple[int, bytes]]:
@@ -187,8 +207,9 @@ class Line:
         with self._lock:
             self._flush()
             self._read()
-            with contextlib.suppress(BlockingIOError):
-                os.eventfd_read(self._bell)
+            if not self.is_closed:
+                with contextlib.suppress(BlockingIOError):
+                    os.eventfd_read(self._bell)
             came = list(self._inbox)
             self._inbox.clear()
         return came
@@ -226,16 +247,30 @@ class Line:
 
     def ring(self) -> None:
         """Wake the waiting threads of this process."""
-        os.eventfd_write(self._bell, 1)
+        with self._lock:
+            self._ring()
 
-    def _poll(self, seconds: float | None, *files: int) -> bool:
-        """Wait for files; return whether the lab closed the connection."""
+    def _ring(self) -> None:
+        if not self.is_closed:
+            os.eventfd_write(self._bell, 1)
+
+    def _poll(self, seconds: float, *files: int) -> bool:
+        """Wait for the socket and files; return whether the lab closed the connection."""
         poller = select.poll()  # one per thread
-        for file in files:
-            poller.register(file, select.POLLIN)
-        if not self.is_down:
-            poller.register(self._socket, select.POLLIN | (select.POLLOUT if self._unsent else 0))
-        return any(event & select.POLLHUP for _, event in poller.poll(None if seconds is None else seconds * 1e3))
+        with self._lock:
+            if self.is_closed:
+                return False
+            self._pollers += 1
+            for file in files:
+                poller.register(file, select.POLLIN)
+            if not self.is_down:
+                poller.register(self._socket, select.POLLIN | (select.POLLOUT if self._unsent else 0))
+        try:
+            return any(event & select.POLLHUP for _, event in poller.poll(seconds * 1e3))
+        finally:
+            with self._lock:
+                self._pollers -= 1
+                self._close_unused()
 
     # -- questions ----------------------------------------------------------------------------------------------------
 
@@ -262,7 +297,7 @@ class Line:
                 self._read()
                 answer = self._answers.pop(number, None)
                 if self._inbox:
-                    os.eventfd_write(self._bell, 1)  # wake other waiting threads
+                    self._ring()  # wake other waiting threads
             if answer is not None:
                 break
             left_s = until_s - time.monotonic()
