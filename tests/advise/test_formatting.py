@@ -169,7 +169,7 @@ def test_costs_and_losses_are_shown_short():
     assert [formatting._usd(usd) for usd in (0.12345, 99.94, 100, 1234.5)] == ["0.123", "99.9", "100", "1,234"]
     lost = [formatting._lost(row(IB, 1.0, 1.0, free_s=free_s)) for free_s in (0.9994, 0.99951, 2.0)]
     assert lost == ["0.1 % of it lost to the network", *["none of it lost to the network"] * 2]
-    assert [formatting.price_usd(row(IB, 1.0, usd)) for usd in (0.0, 1e6)] == ["nothing", "900 thousand to 1.1 million"]
+    assert [formatting.price_usd(row(IB, 1.0, usd)) for usd in (0.0, 1e6)] == ["nothing", "0.9 to 1.1 million"]
 
 
 def test_a_published_recommendation_is_compared_with_the_answer():
