@@ -8,16 +8,17 @@ import time
 
 import numpy as np
 
-from weft import mpi as MPI  # noqa: N812 - as programs import it
+from weft.collectives.live.world import join_world
 
-comm, number, is_enough = MPI.COMM_WORLD, 0, False
-total_of_ranks = comm.size * (comm.size + 1) // 2
-while not is_enough:
+world, number, is_enough = join_world(), 0, np.zeros(1, bool)
+total_of_ranks = world.size * (world.size + 1) // 2
+while not is_enough[0]:
     number += 1
-    total = np.empty(20_000, np.int64)
-    comm.Allreduce(np.full(20_000, number * (comm.rank + 1)), total)
+    total = np.full(20_000, number * (world.rank + 1))
+    world.all_reduce(total)
     assert (total == number * total_of_ranks).all(), f"sum {number} is wrong"
-    is_enough = comm.bcast(os.path.exists("enough"))
-    if comm.rank == 0 and number % 20 == 0:
+    is_enough[0] = os.path.exists("enough")
+    world.broadcast(is_enough)
+    if world.rank == 0 and number % 20 == 0:
         print("sum", number, "is right")
     time.sleep(0.02)  # stands for computation

@@ -37,7 +37,6 @@ _LEFT_OUT = (
     "weft.__main__",
     "weft.verbs.",
     "weft.collectives.live.",
-    "weft.mpi.",
     "weft.cli.scenario",
     "weft.clouds.openstack.",
 )

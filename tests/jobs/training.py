@@ -19,9 +19,9 @@ from typing import TextIO
 import numpy as np
 from numpy.typing import NDArray
 
-from weft import mpi as MPI  # noqa: N812 - as programs import it
 from weft.collectives.live import link
-from weft.mpi.communicator import Communicator
+from weft.collectives.live.world import World, join_world
+from weft.errors import WeftError
 
 _ITEMS = 4000
 _PAUSE_S = 0.01  # after a step, so that other processes get the CPU
@@ -41,15 +41,15 @@ class Model:
         return hashlib.sha256(self._weights.tobytes()).hexdigest()
 
 
-def _train(comm: Communicator, folder: Path, steps: TextIO) -> None:
+def _train(world: World, folder: Path, steps: TextIO) -> None:
     model, goes_on = Model(), np.ones(1, np.int32)
     for step in itertools.count():
-        gradients = gradient(step, comm.rank)
-        comm.Allreduce(MPI.IN_PLACE, gradients)
+        gradients = gradient(step, world.rank)
+        world.all_reduce(gradients)
         print(model.learn(gradients), file=steps)
         time.sleep(_PAUSE_S)
         goes_on[0] = not (folder / "stop").exists()
-        comm.Bcast(goes_on)
+        world.broadcast(goes_on)
         if not goes_on[0]:
             return
 
@@ -57,13 +57,13 @@ def _train(comm: Communicator, folder: Path, steps: TextIO) -> None:
 def _main(folder: Path, timeout: int) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     link._TIMEOUT_IN_LAB = timeout
-    comm = MPI.COMM_WORLD
-    (folder / f"process.{comm.rank}").write_text(str(os.getpid()))
-    with (folder / f"steps.{comm.rank}").open("w", buffering=1) as steps:
+    world = join_world()
+    (folder / f"process.{world.rank}").write_text(str(os.getpid()))
+    with (folder / f"steps.{world.rank}").open("w", buffering=1) as steps:
         try:
-            _train(comm, folder, steps)
-        except MPI.Exception as error:
-            (folder / f"error.{comm.rank}").write_text(str(error))
+            _train(world, folder, steps)
+        except WeftError as error:
+            (folder / f"error.{world.rank}").write_text(str(error))
             sys.exit(3)
 
 

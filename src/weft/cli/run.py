@@ -30,7 +30,7 @@ A PROGRAM that ends in .py is run with this Python, any other directly: weft run
 -q, --quiet       print only the output of the ranks, and errors
 --json FILE       write the summary as JSON, with every port; - is standard output
 --csv FILE        write the summary as CSV: one row per host
---record FOLDER   record the calls of weft.mpi and of weft's groups as a trace: weft replay FOLDER --fabric SPEC;
+--record FOLDER   record the calls of weft.collectives.live as a trace: weft replay FOLDER --fabric SPEC;
                   and as a schedule for other simulators, FOLDER/job.goal
 --predict         with --record: predict the time on real hardware of the fabric
 --grace SECONDS   time between SIGTERM and SIGKILL when ranks must end [5]"""

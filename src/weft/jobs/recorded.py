@@ -47,7 +47,7 @@ def collect(folder: Path, n_ranks: int) -> Recorded:
     lines = [_lines(lines_of(folder, rank)) for rank in range(n_ranks)]
     if not any(lines):
         raise ConfigError(
-            "nothing was recorded: no rank used weft.mpi or weft.collectives.live; calls of libibverbs are not recorded"
+            "nothing was recorded: no rank used weft.collectives.live; calls of libibverbs and MPI are not recorded"
         )
     trace = _trace(lines, str(folder))
     write_chakra(trace, folder)

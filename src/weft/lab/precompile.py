@@ -23,7 +23,9 @@ from weft.sm.warm_up import warm_up
 from weft.verbs.c import build
 
 _TENANTS = "[tenant.a]\nhosts = ['h[2-3]']\n"
-_ALLREDUCE = "import numpy; from weft import mpi; x = numpy.ones(1 << 16); mpi.COMM_WORLD.Allreduce(x, x.copy())"
+_ALLREDUCE = (
+    "import numpy; from weft.collectives.live.world import join_world as w; w().all_reduce(numpy.ones(1 << 16))"
+)
 
 
 @dataclass(frozen=True, slots=True)

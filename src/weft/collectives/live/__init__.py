@@ -8,6 +8,7 @@ execution       one call: a plan carried out on memory
 record          the calls of a rank, for `weft run --record`
 beside          groups of the same ranks on several kinds of memory
 group           ranks that do collectives together, and send to each other
+world           all ranks of a job, with collectives and messages on numpy arrays
 """
 
-__all__ = ["group", "job", "pytorch", "store"]
+__all__ = ["group", "job", "pytorch", "store", "world"]

@@ -24,7 +24,6 @@ from weft.errors import ConfigError, SubnetError
 
 _USE = "mail"
 _HEAD = struct.Struct("<QQ")
-OWN_TAGS = 1 << 32  # from here on: received by exact tag only, never by a receive for any tag
 
 
 @dataclass(eq=False)
@@ -74,7 +73,7 @@ class Receiving:
     is_recorded: bool = False
 
     def takes(self, source: int, tag: int) -> bool:
-        return self.source in (None, source) and (self.tag == tag or (self.tag is None and tag < OWN_TAGS))
+        return self.source in (None, source) and self.tag in (None, tag)
 
     def begin(self, source: int, tag: int, length: int, empty: Callable[[int], Any]) -> Any:
         """Begin a message; return its buffer."""
@@ -142,25 +141,6 @@ class MessageQueue:
         self._pending.append(receiving)
         return receiving
 
-    def look(self, source: int | None = None, tag: int | None = None) -> Receiving | None:
-        """Return the message that a receive would get now, and leave it in the queue."""
-        self._hear_from(source)
-        self.poll()
-        for arriving in self._unexpected:
-            if (receiving := Receiving(None, source, tag)).takes(arriving.source, arriving.tag):
-                receiving.source, receiving.tag, receiving.length = arriving.source, arriving.tag, len(arriving.place)
-                return receiving
-        return None
-
-    def test(self, transfer: Sending | Receiving) -> bool:
-        """Return whether a request is done, without waiting."""
-        begin_s = self.record.begin() if self.record is not None else 0.0
-        if not transfer.is_done:
-            self.poll()
-        if transfer.is_done:
-            self._end(transfer, begin_s)
-        return transfer.is_done
-
     def poll(self) -> None:
         """Make progress without waiting."""
         try:
@@ -172,13 +152,20 @@ class MessageQueue:
     def wait(self, transfer: Sending | Receiving, timeout_s: float | None = None) -> None:
         """Wait for a request, up to `timeout_s` or the group's timeout."""
         begin_s = self.record.begin() if self.record is not None else 0.0
-        rank = self.rendezvous.rank
+        rendezvous, rank = self.rendezvous, self.rendezvous.rank
         peer = transfer.source if isinstance(transfer, Receiving) else transfer.link.rank if transfer.link else rank
         words = (
             f"a {'send to' if isinstance(transfer, Sending) else 'receive from'} rank {'any' if peer is None else peer}"
         )
         link = None if peer is None or peer == rank else self._link(peer)
-        self.wait_until(lambda: transfer.is_done, words, link, timeout_s)
+        timeout_s = timeout_s or rendezvous.timeout_s
+        if rendezvous.failed is not None:
+            raise rendezvous.failed
+        try:
+            rendezvous.wait(link, lambda: transfer.is_done, time.monotonic() + timeout_s, words, timeout_s)
+        except SubnetError as error:
+            rendezvous.give_up(error)
+            raise
         self._end(transfer, begin_s)
 
     def _end(self, transfer: Sending | Receiving, begin_s: float) -> None:
@@ -190,20 +177,6 @@ class MessageQueue:
         is_new, transfer.is_recorded = not transfer.is_recorded, True
         if self.record is not None and is_new and transfer.source is not None and transfer.tag is not None:
             self.record.message(begin_s, RECEIVE, transfer.source, transfer.tag, transfer.length)
-
-    def wait_until(
-        self, is_ready: Callable[[], bool], words: str, link: Link | None = None, timeout_s: float | None = None
-    ) -> None:
-        """Wait for a condition. Errors show `words`; `link` is the only link that can fulfil it, if there is one."""
-        rendezvous = self.rendezvous
-        timeout_s = timeout_s or rendezvous.timeout_s
-        if rendezvous.failed is not None:
-            raise rendezvous.failed
-        try:
-            rendezvous.wait(link, is_ready, time.monotonic() + timeout_s, words, timeout_s)
-        except SubnetError as error:
-            rendezvous.give_up(error)
-            raise
 
     def go_on(self) -> bool:
         """Make progress; return whether there was any."""

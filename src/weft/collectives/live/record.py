@@ -1,7 +1,7 @@
 """The calls of a rank in its groups, as lines of JSON: `weft run --record`.
 
-    {"call": "all_reduce", "group": "mpi", "as": 1, "of": 4, "bytes": 8000, "root": 0, "begin_s": ..., ...}
-    {"call": "send", "group": "mpi", "as": 1, "of": 4, "peer": 2, "tag": 7, "bytes": 64, ...}
+    {"call": "all_reduce", "group": "world", "as": 1, "of": 4, "bytes": 8000, "root": 0, "begin_s": ..., ...}
+    {"call": "send", "group": "world", "as": 1, "of": 4, "peer": 2, "tag": 7, "bytes": 64, ...}
 
 `as`, `peer` and `root` are ranks of the group; whose they are in the job the lines of all ranks say together.
 `compute_s` is the processor's time since the call before, and no more than went by: ranks share the cores of a machine.
@@ -13,8 +13,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable
-from functools import cache, wraps
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -33,22 +32,11 @@ class Recorder:
         self._file = path.open("w", encoding="utf-8", buffering=1)
         self._end_s, self._processor_s, self._compute_s = time.monotonic(), time.process_time(), 0.0
         self._has_begun = False
-        self._depth = 0  # nested calls, since Split calls Allgather
-
-    def enter(self) -> None:
-        """Mark the entry of a call: time before it is compute, time until it begins in its group is not."""
-        if not self._depth:
-            self.begin()
-        self._depth += 1
-
-    def leave(self) -> None:
-        self._depth -= 1
-        self._end_s, self._processor_s = time.monotonic(), time.process_time()
 
     def begin(self) -> float:
         """Mark the begin of a call in its group."""
         now_s = time.monotonic()
-        if not self._depth and self._has_begun:
+        if self._has_begun:
             self._compute_s = max(0.0, min(now_s - self._end_s, time.process_time() - self._processor_s))
         self._has_begun = True
         return now_s
@@ -66,19 +54,6 @@ class GroupRecord:
     def __init__(self, recorder: Recorder, name: str, rank: int, size: int) -> None:
         self.begin = recorder.begin
         self._recorder, self._about = recorder, {"group": name, "as": rank, "of": size}
-
-    def call(self, method: Callable[..., Any]) -> Callable[..., Any]:
-        """Decorate a method that programs call, to record its entry."""
-
-        @wraps(method)
-        def wrapped(*words: Any, **options: Any) -> Any:
-            self._recorder.enter()
-            try:
-                return method(*words, **options)
-            finally:
-                self._recorder.leave()
-
-        return wrapped
 
     def collective(self, begin_s: float, kind: str, size_bytes: int, item_bytes: int, root: int, words: str) -> None:
         facts = {"bytes": size_bytes, "item_bytes": item_bytes, "root": root, "words": words}

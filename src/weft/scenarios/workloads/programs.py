@@ -1,6 +1,6 @@
 """Five small programs of the kind that clusters run; the result of each is independent of the carrier.
 
-They use the mpi4py methods that `sockets` has too: rank, size, Send, Recv, Sendrecv, Allreduce, Barrier.
+They use the methods that `weft.collectives.live.world` and `sockets` have.
 """
 
 from __future__ import annotations
@@ -18,21 +18,18 @@ Floats = NDArray[np.float64]
 
 
 class Comm(Protocol):
-    @property
-    def rank(self) -> int: ...
+    rank: int
+    size: int
 
-    @property
-    def size(self) -> int: ...
+    def send(self, data: Any, to: int) -> None: ...
 
-    def Send(self, buf: Any, dest: int) -> None: ...  # noqa: N802
+    def receive(self, data: Any, source: int) -> None: ...
 
-    def Recv(self, buf: Any, source: int) -> Any: ...  # noqa: N802
+    def exchange(self, data: Any, to: int, place: Any, source: int) -> None: ...
 
-    def Sendrecv(self, sendbuf: Any, dest: int, *, recvbuf: Any, source: int) -> Any: ...  # noqa: N802
+    def all_reduce(self, data: Any) -> None: ...
 
-    def Allreduce(self, sendbuf: Any, recvbuf: Any) -> None: ...  # noqa: N802
-
-    def Barrier(self) -> None: ...  # noqa: N802
+    def barrier(self) -> None: ...
 
 
 # -- heat -------------------------------------------------------------------------------------------------------------
@@ -48,10 +45,10 @@ def halo(comm: Comm, turns: int, field: Floats) -> float:
     every tenth.
     """
     above, below = (comm.rank - 1) % comm.size, (comm.rank + 1) % comm.size
-    inner, mine, total = field[1:-1], np.empty(1), np.empty(1)
+    inner, total = field[1:-1], np.empty(1)
     for turn in range(turns):
-        comm.Sendrecv(field[1], above, recvbuf=field[-1], source=below)
-        comm.Sendrecv(field[-2], below, recvbuf=field[0], source=above)
+        comm.exchange(field[1], above, field[-1], below)
+        comm.exchange(field[-2], below, field[0], above)
         flows = field[:-2] + field[2:] - 4 * inner
         flows[:, 1:] += inner[:, :-1]
         flows[:, :-1] += inner[:, 1:]
@@ -59,8 +56,8 @@ def halo(comm: Comm, turns: int, field: Floats) -> float:
         flows[:, -1] += inner[:, 0]
         inner += 0.1 * flows
         if turn % 10 == 9:
-            mine[0] = inner.sum()
-            comm.Allreduce(mine, total)
+            total[0] = inner.sum()
+            comm.all_reduce(total)
     return float(total[0])
 
 
@@ -73,11 +70,11 @@ def make_vector(rank: int, size: int, seed: int) -> Floats:
 
 def all_reduces(comm: Comm, turns: int, own: Floats) -> float:
     """Agree on a vector: each rank takes a step towards its own, then all take half of the mean."""
-    agreed, total = np.zeros_like(own), np.empty_like(own)
+    agreed = np.zeros_like(own)
     for _ in range(turns):
         agreed += own
-        comm.Allreduce(agreed, total)
-        np.multiply(total, 0.5 / comm.size, out=agreed)
+        comm.all_reduce(agreed)
+        agreed *= 0.5 / comm.size
     return float(agreed.sum())
 
 
@@ -90,12 +87,12 @@ def make_random(rank: int, size: int, seed: int) -> np.random.Generator:
 
 def sweep(comm: Comm, turns: int, random: np.random.Generator) -> float:
     """Try values of its own on each rank, a random walk of 20,000 steps for each; at the end all know the farthest."""
-    farthest, total = np.zeros(comm.size), np.empty(comm.size)
+    farthest = np.zeros(comm.size)
     for _ in range(turns):
         walked = float(np.abs(random.standard_normal(20_000).cumsum()).max())
         farthest[comm.rank] = max(farthest[comm.rank], walked)
-    comm.Allreduce(farthest, total)
-    return float(total.max())
+    comm.all_reduce(farthest)
+    return float(farthest.max())
 
 
 # -- a net ------------------------------------------------------------------------------------------------------------
@@ -116,7 +113,7 @@ def training(comm: Comm, turns: int, net: tuple[NDArray[np.float32], np.random.G
     weights, random = net
     half = _IN * _HIDDEN
     first, second = weights[:half].reshape(_IN, _HIDDEN), weights[half:].reshape(_HIDDEN, _IN)
-    gradients, total = np.empty_like(weights), np.empty_like(weights)
+    gradients = np.empty_like(weights)
     loss = 0.0
     for _ in range(turns):
         inputs = random.standard_normal((_BATCH, _IN), np.float32)
@@ -125,11 +122,9 @@ def training(comm: Comm, turns: int, net: tuple[NDArray[np.float32], np.random.G
         loss = float((error**2).mean())
         gradients[half:] = (hidden.T @ error).ravel()
         gradients[:half] = (inputs.T @ ((error @ second.T) * (hidden > 0))).ravel()
-        comm.Allreduce(gradients, total)
-        weights -= np.float32(1e-3 / comm.size) * total
-    own, summed = np.array([loss]), np.empty(1)
-    comm.Allreduce(own, summed)
-    return float(summed[0])
+        comm.all_reduce(gradients)
+        weights -= np.float32(1e-3 / comm.size) * gradients
+    return _sum(comm, loss)
 
 
 # -- files ------------------------------------------------------------------------------------------------------------
@@ -155,19 +150,23 @@ def storage(comm: Comm, turns: int, file: IO[bytes] | None) -> float:
         readers = range(servers + comm.rank, comm.size, servers)
         for _ in range(turns):
             for reader in readers:
-                comm.Recv(requested, reader)
+                comm.receive(requested, reader)
                 os.preadv(file.fileno(), [data.data], int(requested[0]) * data.nbytes)
-                comm.Send(data, reader)
+                comm.send(data, reader)
     else:
         server = (comm.rank - servers) % servers
         for turn in range(turns):
             requested[0] = turn % _BLOCKS
-            comm.Send(requested, server)
-            comm.Recv(data, server)
+            comm.send(requested, server)
+            comm.receive(data, server)
             total += float(data[::512].sum())  # touches each page
-    own, summed = np.array([total]), np.empty(1)
-    comm.Allreduce(own, summed)
-    return float(summed[0])
+    return _sum(comm, total)
+
+
+def _sum(comm: Comm, value: float) -> float:
+    total = np.array([value])
+    comm.all_reduce(total)
+    return float(total[0])
 
 
 # -- all of them ------------------------------------------------------------------------------------------------------

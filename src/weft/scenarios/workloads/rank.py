@@ -14,9 +14,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from weft import mpi
 from weft.collectives.live import record
 from weft.collectives.live.store import VARIABLE, JobStore
+from weft.collectives.live.world import join_world
 from weft.scenarios.workloads.programs import WORKLOADS, Comm, Workload
 from weft.scenarios.workloads.sockets import Sockets
 
@@ -28,7 +28,7 @@ def turns(workload: Workload, percent: int) -> int:
 
 
 def main(folder: Path, repeats: int, percent: int, seed: int) -> None:
-    world: Any = mpi.COMM_WORLD
+    world = join_world()
     by_tcp = Sockets(JobStore(os.environ[VARIABLE]), world.rank, world.size)
     times: dict[str, dict[str, list[Any]]] = {}
     for workload in WORKLOADS:
@@ -46,11 +46,11 @@ def main(folder: Path, repeats: int, percent: int, seed: int) -> None:
         }
         state = workload.make(world.rank, world.size, seed)
         os.environ[record.VARIABLE] = str(folder / workload.name)
-        recorded = world.Dup()
+        recorded = world.copy(workload.name)
         del os.environ[record.VARIABLE]
-        recorded.Barrier()  # a record starts with the first call
+        recorded.barrier()  # a record starts with the first call
         workload.run(recorded, n, state)
-        world.Barrier()
+        world.barrier()
     by_tcp.close()
     if world.rank == 0:
         (folder / TIMES).write_text(json.dumps(times), encoding="utf-8")
@@ -59,10 +59,10 @@ def main(folder: Path, repeats: int, percent: int, seed: int) -> None:
 def _timed(workload: Workload, comm: Comm, n: int, seed: int) -> tuple[float, float]:
     """Time a program on all ranks, from a barrier to a barrier."""
     state = workload.make(comm.rank, comm.size, seed)
-    comm.Barrier()
+    comm.barrier()
     begin_s = time.perf_counter()
     result = workload.run(comm, n, state)
-    comm.Barrier()
+    comm.barrier()
     return time.perf_counter() - begin_s, result
 
 

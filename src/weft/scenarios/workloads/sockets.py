@@ -1,8 +1,7 @@
-"""The mpi4py methods on plain TCP sockets; the collectives are weft's programs too, so that only the carrier differs.
+"""The methods of `weft.collectives.live.world` on plain TCP sockets, with the same programs for collectives.
 
 Data that the kernel does not accept at once is copied, and sent whenever this rank waits.
 """
-# ruff: noqa: N802 - the names are mpi4py's
 
 from __future__ import annotations
 
@@ -49,24 +48,20 @@ class Sockets:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             connection.setblocking(False)
 
-    # -- mpi4py's methods
-    # ---------------------------------------------------------------------------------------------
+    def send(self, data: Any, to: int) -> None:
+        self._send(to, flat(data).data)
 
-    def Send(self, buf: Any, dest: int) -> None:
-        self._send(dest, flat(buf).data)
+    def receive(self, data: Any, source: int) -> None:
+        self._take(source, flat(data).data)
 
-    def Recv(self, buf: Any, source: int) -> None:
-        self._take(source, flat(buf).data)
+    def exchange(self, data: Any, to: int, place: Any, source: int) -> None:
+        self.send(data, to)
+        self.receive(place, source)
 
-    def Sendrecv(self, sendbuf: Any, dest: int, *, recvbuf: Any, source: int) -> None:
-        self.Send(sendbuf, dest)
-        self.Recv(recvbuf, source)
+    def all_reduce(self, data: Any) -> None:
+        self._run(Collective.ALL_REDUCE, data)
 
-    def Allreduce(self, sendbuf: Any, recvbuf: Any) -> None:
-        recvbuf[...] = sendbuf
-        self._run(Collective.ALL_REDUCE, recvbuf)
-
-    def Barrier(self) -> None:
+    def barrier(self) -> None:
         self._run(Collective.BARRIER, np.empty(0))
 
     def close(self) -> None:
