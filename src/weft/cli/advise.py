@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from weft.cli.arguments import TABLES, File, Form, Whole
 from weft.cli.output import Cell, check_explain, console, print_data, progress_bar, table
+from weft.errors import ConfigError
+from weft.units import parse_count, parse_size_bytes
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -110,10 +112,8 @@ def advise(
 
 def _case(options: dict[str, Any], prices: Any, *, cloud: bool, seed: int) -> Case:
     from weft.advise.case import Case, find_workload
-    from weft.errors import ConfigError
     from weft.fabric import catalog
     from weft.fabric.prices import read_prices
-    from weft.units import parse_count, parse_size_bytes
 
     work = find_workload(options.get("workload", "training"))
     server = options.get("server") or ("host" if work.name == "web" else "dgx-h100")

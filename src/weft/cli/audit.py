@@ -9,6 +9,7 @@ from cyclopts import Parameter
 
 from weft.cli.arguments import NAMES_FILE, TABLES, Form
 from weft.cli.output import console, print_data, progress_bar, table
+from weft.version import __version__
 
 if TYPE_CHECKING:
     from weft.plan.audit.findings import Audit
@@ -75,8 +76,6 @@ def _count(number: int, noun: str) -> str:
 
 
 def _facts(done: Audit) -> dict[str, Any]:
-    from weft.version import __version__
-
     return {
         "weft": __version__,
         "found": done.found,

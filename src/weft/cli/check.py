@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import asdict
 
 from weft.cli.arguments import TABLES, File, Form, Spec
 from weft.cli.output import console, print_data, progress_bar, table
@@ -23,8 +24,6 @@ def check(spec: Spec, /, *, tables: File = None, hosts_only: bool = False, form:
     hosts_only
         Check only paths between adapters, as ibdmchk does; otherwise also paths from and to switches.
     """
-    from dataclasses import asdict
-
     from weft.api.routes import check as check_tables
     from weft.fabric.spec import load
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import asdict
 from typing import Annotated
 
 from cyclopts import Parameter
@@ -21,8 +22,6 @@ def doctor(*, compile_: Annotated[bool, Parameter(name="--compile")] = False, fo
     compile_
         Compile the kernels first, and the library for programs in C if there is a C compiler; the cache keeps them.
     """
-    from dataclasses import asdict
-
     if compile_:
         from weft.lab.precompile import compile_all
 

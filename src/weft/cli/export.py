@@ -8,6 +8,7 @@ from cyclopts import Parameter
 
 from weft.cli.arguments import NAMES_FILE, TABLES, File, Form
 from weft.cli.output import console, print_data, progress_bar, report_written, table
+from weft.errors import ConfigError
 
 
 def export(
@@ -31,8 +32,6 @@ def export(
     format
         The format, if the suffix of the file does not determine it.
     """
-    from weft.errors import ConfigError
-
     if spec is None:
         _list_formats(form)
         return

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from weft.cli.arguments import NAMES_FILE, TABLES, File, Form, Whole
 from weft.cli.output import Cell, console, print_data, progress_bar, report_written, table
+from weft.errors import ConfigError
+from weft.version import __version__
 
 if TYPE_CHECKING:
     from weft.fabric.model import Fabric
@@ -64,7 +66,6 @@ def grow(
 
 
 def _target(today: Fabric, gpus: int | None, servers: int | None, to: str | None) -> str:
-    from weft.errors import ConfigError
     from weft.plan.growth.larger import larger, servers_of
 
     if sum(option is not None for option in (gpus, servers, to)) != 1:
@@ -113,8 +114,6 @@ def _row(number: int, step: Step, moved: int) -> tuple[Cell, ...]:
 
 
 def _facts(done: Growth) -> dict[str, Any]:
-    from weft.version import __version__
-
     return {
         "weft": __version__,
         "today": done.today.spec,

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
+
+from weft.errors import ConfigError
 
 if TYPE_CHECKING:
     from weft.fabric.model import Fabric
@@ -22,9 +25,6 @@ _VALUES = ("--token", "--as", "--patience", "--roce")
 
 def join(*arguments: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> None:
     """Run a program as a lab's host on another machine."""
-    import os
-
-    from weft.errors import ConfigError
     from weft.lab.join import client
     from weft.lab.join.handshake import TOKEN, JoinRequest
     from weft.verbs import launch
@@ -47,8 +47,6 @@ def join(*arguments: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> No
 
 def _read(arguments: tuple[str, ...]) -> tuple[str, dict[str, str], bool, tuple[str, ...]]:
     """Return the address, the options, whether --sysfs is set, and the command."""
-    from weft.errors import ConfigError
-
     if "--" not in arguments or arguments[-1] == "--":
         raise ConfigError(f"weft join needs a command after `--`: {_USAGE.splitlines()[0]}")
     at = arguments.index("--")
@@ -73,7 +71,6 @@ def _read(arguments: tuple[str, ...]) -> tuple[str, dict[str, str], bool, tuple[
 
 
 def _seconds(text: str) -> float:
-    from weft.errors import ConfigError
     from weft.lab.join.server import TIMEOUT_MAX_S
 
     try:

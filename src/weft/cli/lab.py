@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from weft.cli.arguments import TABLES, Form, LabName, Whole
+from weft.errors import ConfigError
+from weft.units import parse_share, parse_size_bytes
 
 if TYPE_CHECKING:
     from weft.cli.output import Cell
@@ -29,7 +31,6 @@ def down(name: str = "", /, *, lab: LabName = "") -> None:
     name
         The lab, as with --lab.
     """
-    from weft.errors import ConfigError
     from weft.lab import control, registry
 
     if name and lab:
@@ -85,7 +86,6 @@ def exec_(*arguments: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> N
 
     With --sysfs before HOST it finds the host's adapters in /sys.
     """
-    from weft.errors import ConfigError
     from weft.lab import programs, registry
     from weft.lab.control import ask
 
@@ -152,8 +152,6 @@ def degrade(
     drain
         Share of the line rate that the host at its end drains, 20%; the switches before it run out of credits.
     """
-    from weft.units import parse_share
-
     effects = (
         (ber, f"bit error rate {ber:g}{' in one direction' if one_way else ''}" if ber is not None else ""),
         (flaps, f"flaps {flaps:g} times an hour" if flaps is not None else ""),
@@ -274,7 +272,6 @@ def traffic(
     from weft.cli.output import console, print_data, progress_bar
     from weft.lab import registry
     from weft.lab.control import ask
-    from weft.units import parse_size_bytes
 
     options = {
         "pattern": pattern,
@@ -329,7 +326,6 @@ def capture(
         Stop after this many packets.
     """
     from weft.cli.output import progress_bar
-    from weft.errors import ConfigError
     from weft.lab import registry
     from weft.lab.control import ask
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from weft.cli.arguments import TABLES, Form
 from weft.cli.output import console, print_data, table
+from weft.units import format_gbit_s, gbyte_s
 
 
 def links(*, form: Form = TABLES) -> None:
     """List link speeds: encoding, data rate by width, year."""
     from weft.fabric.rates import speeds
-    from weft.units import format_gbit_s, gbyte_s
 
     if form.is_data:
         print_data(

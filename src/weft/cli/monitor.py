@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import signal
+import sys
+import threading
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
 from weft.cli.arguments import NAMES_FILE
 from weft.cli.subnets import THE_LAB, Subnet
+from weft.errors import ConfigError, SubnetError
 
 if TYPE_CHECKING:
     from weft.mad.carrier import Carrier
@@ -43,8 +48,6 @@ def monitor(
     dashboard
         Print a dashboard for Grafana, and end.
     """
-    from weft.errors import ConfigError, SubnetError
-
     if rules and dashboard:
         raise ConfigError("--rules and --dashboard are two files: print one, then the other")
     if rules or dashboard:
@@ -52,8 +55,6 @@ def monitor(
 
         print(read(RULES if rules else DASHBOARD), end="")
         return
-    import time
-
     from weft.monitor.exporter import render
 
     watch = new_watch(subnet, every, plan=plan, tell=_log)
@@ -71,13 +72,10 @@ def monitor(
 
 
 def _log(failure: str) -> None:
-    import sys
-
     print(f"a poll failed: {failure}" if failure else "the fabric answers again", file=sys.stderr, flush=True)
 
 
 def new_watch(subnet: Subnet, every_s: float, *, plan: str = "", tell: Callable[[str], None] | None = None) -> Watch:
-    from weft.errors import ConfigError
     from weft.monitor.diagnose import diagnose
     from weft.monitor.watch import Watch
 
@@ -97,9 +95,6 @@ def new_watch(subnet: Subnet, every_s: float, *, plan: str = "", tell: Callable[
 
 
 def _until_interrupted() -> None:
-    import signal
-    import threading
-
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())

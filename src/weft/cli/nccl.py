@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
@@ -11,6 +12,8 @@ from cyclopts import Parameter
 from weft.cli.arguments import NAMES_FILE, TABLES, Faults, File, Form, Kinds, OnByDefault, Servers, Whole
 from weft.cli.elsewhere import check_first_argument
 from weft.cli.output import console, print_data, progress_bar, report_written, table
+from weft.errors import ConfigError
+from weft.units import parse_size_bytes
 
 if TYPE_CHECKING:
     from weft.calibration.cross_validation import Prediction
@@ -177,9 +180,7 @@ def nccl(
     from weft.collectives.nccl.bench import Settings, run, without_effect
     from weft.collectives.nccl.environment import permitted
     from weft.draw.chart import check_suffix
-    from weft.errors import ConfigError
     from weft.fabric.spec import as_kinds
-    from weft.units import parse_size_bytes
 
     check_first_argument("nccl", collective, spec)
     if collective == "calibration":
@@ -273,8 +274,6 @@ def _unknown_variables() -> list[str]:
 
 def _sizes(min_bytes: str, max_bytes: str, factor: int | None, step: str) -> Sizes:
     from weft.collectives.nccl.bench import Sizes
-    from weft.errors import ConfigError
-    from weft.units import parse_size_bytes
 
     if step and factor is not None:
         raise ConfigError(f"-f {factor} -i {step}: sizes grow by one of them; nccl-tests would not look at -i")
@@ -318,8 +317,6 @@ def _calibrate(name: str, form: Form) -> None:
 
 
 def _run_facts(run: Run) -> dict[str, Any]:
-    from dataclasses import asdict
-
     from weft.collectives.nccl.calibration import compare
     from weft.collectives.nccl.cross_validation import cross_validate
 

@@ -9,6 +9,8 @@ from cyclopts import Parameter
 from weft.cli.arguments import NAMES_FILE, TABLES, File, Form, Kinds, OnByDefault, Servers, Whole
 from weft.cli.elsewhere import check_first_argument
 from weft.cli.output import console, print_data, progress_bar, report_written, table
+from weft.errors import ConfigError
+from weft.units import parse_size_bytes
 
 if TYPE_CHECKING:
     from weft.collectives.mpi.bench import Settings
@@ -98,7 +100,6 @@ def osu(
     from weft.collectives.mpi import curve, report
     from weft.collectives.mpi.bench import Settings, find_test, run
     from weft.draw.chart import check_suffix
-    from weft.errors import ConfigError
     from weft.fabric.spec import as_kinds
     from weft.sim.engine import Options
 
@@ -149,8 +150,6 @@ def _check_idle(
     settings: Settings, servers: int, *, ppn: int | None, map_by: str, window: int | None, full: bool
 ) -> None:
     """Refuse options that change nothing in this test on this number of servers."""
-    from weft.errors import ConfigError
-
     test, options = settings.test, settings.options
     pair = test.collective is None
     two = f"osu_{test} is between two processes"
@@ -172,8 +171,6 @@ def _check_idle(
 
 def _limits(message_size: str) -> tuple[int | None, int | None]:
     """Return the smallest and the largest size of -m: `1M` sets the largest, `4:1M` both."""
-    from weft.units import parse_size_bytes
-
     if not message_size:
         return None, None
     least, colon, most = message_size.rpartition(":")

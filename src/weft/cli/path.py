@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import asdict
 
 from weft.cli.arguments import TABLES, File, Form, RoutingEngine, Spec
 from weft.cli.output import console, print_data, progress_bar, table
@@ -31,8 +32,6 @@ def path(
     tables
         Forwarding tables dumped by OpenSM, or by `weft route --dump`: a folder, or one file of routes.
     """
-    from dataclasses import asdict
-
     from weft.api.routes import path as follow
 
     with progress_bar(f"reading {spec}"):

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
 from weft.cli.arguments import NAMES_FILE, TABLES, Form, Whole
 from weft.cli.output import Cell, console, print_data, progress_bar, table
+from weft.errors import ConfigError, find_named
+from weft.units import parse_size_bytes
+from weft.version import __version__
 
 if TYPE_CHECKING:
     from weft.fabric.model import Fabric
@@ -88,7 +92,6 @@ def perf(
     report_gbits
         Print bandwidth in Gb/sec instead of MiB/sec.
     """
-    from weft.errors import ConfigError, find_named
     from weft.sim.engine import Options
     from weft.sim.perftest import Settings
     from weft.sim.traffic import Transport
@@ -131,7 +134,6 @@ def perf(
 
 def _sizes(size: str, all_sizes: bool, settings: Settings) -> tuple[int, ...]:
     from weft.sim.traffic import Transport
-    from weft.units import parse_size_bytes
     from weft.verbs.perftest.kinds import ALL_SIZES
 
     most = settings.options.mtu_bytes or 4096 if settings.connection is Transport.UD else ALL_SIZES[-1]
@@ -193,10 +195,6 @@ def _facts(
     fabric: Fabric, client: str, server: str, settings: Settings, rows: list[BandwidthRow | LatencyRow]
 ) -> dict[str, Any]:
     """Return the rows with the names of perftest's JSON; bandwidth in Gbit/s."""
-    from dataclasses import asdict
-
-    from weft.version import __version__
-
     return {
         "weft": __version__,
         "spec": fabric.spec,
@@ -214,7 +212,6 @@ def _run_live(
     test: str, client: str, server: str, lab: str, values: Mapping[str, object], flags: Mapping[str, bool]
 ) -> None:
     """Run both ends of the test: on hosts of a lab, or as two processes with this machine's own device."""
-    from weft.errors import ConfigError
     from weft.lab import control, registry
     from weft.verbs.perftest.exchange import free_port
     from weft.verbs.perftest.kinds import parse_test

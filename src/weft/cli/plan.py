@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -116,9 +118,6 @@ def plan(
 @contextmanager
 def _until_interrupted() -> Iterator[Callable[[], bool]]:
     """Yield a function that returns whether Ctrl-C was pressed; a second Ctrl-C ends weft."""
-    import signal
-    import threading
-
     if threading.current_thread() is not threading.main_thread():  # other threads get no signals
         yield lambda: False
         return

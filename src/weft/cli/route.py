@@ -5,12 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from weft.cli.arguments import TABLES, Faults, File, Form, RoutingEngine, Spec, Whole
 from weft.cli.output import Cell, console, print_data, progress_bar, report_written, table
+from weft.errors import ConfigError
+from weft.version import __version__
 
 if TYPE_CHECKING:
     from weft.fabric.model import Fabric
@@ -70,7 +72,6 @@ def route(
         Random seed, for bisections and, in large fabrics, for the sample of shifts.
     """
     from weft.draw.chart import check_suffix
-    from weft.errors import ConfigError
     from weft.fabric.spec import load
     from weft.routing.engine import Options
 
@@ -115,9 +116,6 @@ def _route_one(
 
 
 def _compare(fabric: Fabric, options: Options, seed: int, picture: Path | None, form: Form) -> None:
-    from dataclasses import replace
-
-    from weft.errors import ConfigError
     from weft.routing import ENGINES
     from weft.routing.engine import CannotRoute, EngineFailed
     from weft.routing.route import route as route_fabric
@@ -179,7 +177,6 @@ def _evaluate(
 
 
 def _dump(result: Evaluation, folder: Path) -> None:
-    from weft.errors import ConfigError
     from weft.fabric.files.opensm import write_dumps
 
     try:
@@ -190,7 +187,6 @@ def _dump(result: Evaluation, folder: Path) -> None:
 
 
 def _draw(path: Path, fabric: Fabric, results: list[Evaluation]) -> None:
-    from weft.errors import ConfigError
     from weft.routing.histogram import draw_loads
 
     loads = {_label(result): result.quality for result in results if result.quality is not None}
@@ -294,8 +290,6 @@ def _comparison_row(name: str, result: Evaluation) -> tuple[Cell, ...]:
 
 
 def _head(fabric: Fabric, options: Options, seed: int) -> dict[str, Any]:
-    from weft.version import __version__
-
     return {
         "weft": __version__,
         "spec": fabric.spec,

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import io
+import json
+import os
+import signal
 import sys
+from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
+
+from weft.errors import ConfigError, UnknownName, WeftError
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -47,7 +55,6 @@ def run(*arguments: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> Non
         print(_USAGE)
         return
     options, command = _read(arguments)
-    from weft.errors import WeftError
     from weft.jobs import job as jobs
     from weft.jobs.signals import SignalHandler, StopRequested
 
@@ -87,8 +94,6 @@ def _say(text: str) -> None:
 
 def _read(arguments: tuple[str, ...]) -> tuple[dict[str, str], tuple[str, ...]]:
     """Return the options by name, and the program with its arguments."""
-    from weft.errors import ConfigError, UnknownName
-
     options: dict[str, str] = {}
     rest = list(arguments)
     while rest and rest[0].startswith("-"):
@@ -114,9 +119,6 @@ def _read(arguments: tuple[str, ...]) -> tuple[dict[str, str], tuple[str, ...]]:
 
 def _check_record(options: dict[str, str], job: Job, lab: Fabric | Entry) -> None:
     """Check --predict and create the folder of --record, before anything runs."""
-    from pathlib import Path
-
-    from weft.errors import ConfigError
     from weft.fabric.model import Fabric
 
     if "--predict" in options:
@@ -137,8 +139,6 @@ def _check_record(options: dict[str, str], job: Job, lab: Fabric | Entry) -> Non
 
 
 def _report_recording(job: Job, lab: Fabric | Entry, *, is_predicted: bool) -> None:
-    from pathlib import Path
-
     from weft.fabric.model import Fabric
     from weft.jobs.recorded import GOAL, collect, predict, write_schedule
 
@@ -156,9 +156,6 @@ def _report_recording(job: Job, lab: Fabric | Entry, *, is_predicted: bool) -> N
 
 
 def _job(options: dict[str, str], command: tuple[str, ...]) -> Job:
-    import os
-
-    from weft.errors import ConfigError
     from weft.fabric.files.hostlist import expand
     from weft.jobs.job import GRACE_S, Job
 
@@ -179,8 +176,6 @@ def _job(options: dict[str, str], command: tuple[str, ...]) -> Job:
 
 
 def _whole(name: str, text: str) -> int:
-    from weft.errors import ConfigError
-
     if not text.removeprefix("-").isascii() or not text.removeprefix("-").isdecimal():
         raise ConfigError(f"{name} {text}: give a whole number")
     return int(text)
@@ -188,9 +183,6 @@ def _whole(name: str, text: str) -> int:
 
 def _lab(text: str, job: Job) -> Fabric | Entry:
     """Return the running lab of this name, or the fabric of a new lab."""
-    import os
-
-    from weft.errors import ConfigError, UnknownName
     from weft.fabric.spec import is_topology, load
     from weft.lab import registry
 
@@ -214,15 +206,11 @@ class _Notice:
         self._is_quiet = is_quiet
 
     def __enter__(self) -> _Notice:
-        import signal
-
         signal.signal(signal.SIGALRM, self._say)
         signal.setitimer(signal.ITIMER_REAL, 0 if self._is_quiet else _NOTICE_S)
         return self
 
     def stop(self) -> None:
-        import signal
-
         signal.setitimer(signal.ITIMER_REAL, 0)
 
     def __exit__(self, *raised: object) -> None:
@@ -238,11 +226,6 @@ class _Notice:
 
 def _check_files(options: dict[str, str]) -> None:
     """Refuse unwritable reports before the job runs."""
-    import os
-    from pathlib import Path
-
-    from weft.errors import ConfigError
-
     for name in ("--json", "--csv"):
         path = Path(options.get(name, "-"))
         if str(path) == "-":
@@ -253,9 +236,6 @@ def _check_files(options: dict[str, str]) -> None:
 
 def _write(options: dict[str, str], job: Job, outcome: Outcome) -> None:
     import csv
-    import io
-    import json
-    from dataclasses import asdict
 
     facts: dict[str, Any] = {"command": job.command, "ranks": job.n} | asdict(outcome)
     if "--json" in options:
@@ -269,8 +249,6 @@ def _write(options: dict[str, str], job: Job, outcome: Outcome) -> None:
 
 
 def _put(path: str, text: str) -> None:
-    from pathlib import Path
-
     if path == "-":
         sys.stdout.write(text)
     else:

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from weft.cli.arguments import TABLES, File, Form, OnByDefault, Spec, Whole
+from weft.cli.output import progress_bar
 from weft.cli.serve_ledger import COMMANDS, Order, Rights, Role, manage, usual_database
 from weft.cli.tenant_drivers import LAB, Where, attached, fabric_name, reach
+from weft.errors import ConfigError
 
 if TYPE_CHECKING:
     from weft.lab.registry import Entry
@@ -120,7 +125,6 @@ def serve(
     if spec in COMMANDS:
         manage(Order(spec, action, account, Rights(role, tenant, days, certificate), head, form), where, database)
         return
-    from weft.errors import ConfigError
     from weft.serve.clients import read_networks
     from weft.serve.services import announced
     from weft.serve.settings import Settings
@@ -218,10 +222,8 @@ def _telemetry(
     port: int, settings: Settings, context: UfmContext, monitor: FabricMonitor | None
 ) -> Iterator[UfmContext]:
     """Serve UFM Telemetry's endpoint on a separate port; yield the context with that port."""
-    from dataclasses import replace
     from urllib.parse import urlsplit
 
-    from weft.errors import ConfigError
     from weft.serve.server import Server
     from weft.serve.ufm.routes.telemetry import create_endpoint
 
@@ -243,8 +245,6 @@ def _console(url: str, token: str) -> str:
 
 def _configured_token(file: Path | None) -> str:
     """Return the admin's token from a file or the environment; empty if neither is set."""
-    from weft.errors import ConfigError
-
     secret = os.environ.pop(_TOKEN, "")  # child processes must not see it
     if file is None:
         return secret
@@ -272,9 +272,6 @@ def _first_token(ledger: Ledger, secret: str) -> str:
 
 def _wait(lab: Entry | None) -> None:
     """Wait for SIGINT, SIGTERM or the end of a lab."""
-    import signal
-    import threading
-
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
@@ -289,7 +286,6 @@ def _wait(lab: Entry | None) -> None:
 @contextmanager
 def _new_lab(spec: str, name: str, repair: bool, m_key: bool) -> Iterator[_Fabric]:
     """Start a lab for the service. Faults can be injected in it, since it exists for tests."""
-    from weft.cli.output import progress_bar
     from weft.fabric.spec import load
     from weft.lab.own_lab import launched_lab
     from weft.serve.console.monitor import Backend
@@ -315,7 +311,6 @@ def _new_lab(spec: str, name: str, repair: bool, m_key: bool) -> Iterator[_Fabri
 @contextmanager
 def _existing_fabric(where: Where, repair: bool) -> Iterator[_Fabric]:
     """Open a fabric that exists already. Ports can be switched off and on only in a lab."""
-    from weft.errors import ConfigError
     from weft.lab import registry
     from weft.serve.console.monitor import Backend
     from weft.serve.fabric_actions import LabActions

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from weft.cli.arguments import Form
+from weft.cli.output import console, print_data, table
 from weft.cli.tenant_drivers import LAB, Where, fabric_name, state_file
 from weft.errors import ConfigError, UnknownName
 
@@ -117,8 +119,6 @@ def _must_exist(database: str) -> None:
 
 
 def _check_audit(database: str, head: str) -> None:
-    from contextlib import closing
-
     from weft.serve.store import Store, TamperedError
 
     with closing(Store(database)) as store:
@@ -136,8 +136,6 @@ def _check_audit(database: str, head: str) -> None:
 
 
 def _copy(command: str, path: Path, database: str) -> None:
-    from contextlib import closing
-
     from weft.serve.backup import back_up, restore
     from weft.serve.store import Store
 
@@ -165,7 +163,6 @@ def _manage_callers(order: Order, database: str) -> None:
 
 
 def _list(ledger: Ledger, kind: str, form: Form) -> None:
-    from weft.cli.output import console, print_data, table
     from weft.serve import access
 
     documents = ledger.desired().documents

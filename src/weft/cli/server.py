@@ -9,6 +9,7 @@ from cyclopts import Parameter
 
 from weft.cli.arguments import NAMES_FILE, File, Whole
 from weft.cli.output import report_written
+from weft.errors import ConfigError
 
 
 def server(
@@ -46,7 +47,6 @@ def server(
     height_u
         Height in rack units.
     """
-    from weft.errors import ConfigError
     from weft.fabric.files.atomic import write_atomically
     from weft.fabric.files.machine import MachineHints, to_yaml
 

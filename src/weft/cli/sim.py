@@ -13,6 +13,9 @@ from cyclopts import Parameter
 from weft.cli.arguments import Spec
 from weft.cli.output import Cell, console, print_data, progress_bar, report_written, table
 from weft.cli.sim_flags import NO_MESSAGES, NO_NETWORK, NO_OUTPUTS, Messages, Network, Outputs
+from weft.errors import ConfigError
+from weft.units import parse_size_bytes
+from weft.version import __version__
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -85,7 +88,6 @@ def _check_outputs(outputs: Outputs) -> None:
     """Refuse unwritable files before a long run."""
     from weft.draw import RENDERERS
     from weft.draw.chart import check_suffix
-    from weft.errors import ConfigError
     from weft.sim import files
 
     for path, check in (
@@ -103,8 +105,6 @@ def _check_outputs(outputs: Outputs) -> None:
 
 def _check_network(network: Network, engine: str) -> None:
     """Refuse options that this engine or network does not have."""
-    from weft.errors import ConfigError
-
     of_packets = {
         "--buffer": network.buffer is not None,
         "--skip-tolerance": network.skip_tolerance > 0,
@@ -119,8 +119,6 @@ def _check_network(network: Network, engine: str) -> None:
 
 def _loads(traffic: str | None, messages: Messages, outputs: Outputs) -> list[float]:
     """Return the loads of a sweep; none for a single run."""
-    from weft.errors import ConfigError
-
     if outputs.sweep_load is None:
         return []
     if traffic not in (None, "uniform"):
@@ -143,7 +141,6 @@ def _loads(traffic: str | None, messages: Messages, outputs: Outputs) -> list[fl
 def _options(network: Network, outputs: Outputs, paths: str | None) -> Options:
     from weft.api.traffic import read_ps
     from weft.sim.engine import Options
-    from weft.units import parse_size_bytes
 
     chosen: dict[str, Any] = {"network": network.network, "paths": paths, "switching": network.switching}
     chosen |= {"congestion_control": network.congestion_control, "memory": network.memory}
@@ -244,8 +241,6 @@ def _facts(result: Result, routed_by: str) -> dict[str, Any]:
 
 def _speed_line(results: list[Result]) -> str:
     """Return the version, the seed, the packet-hops and the speed of the runs."""
-    from weft.version import __version__
-
     hops, wall_s = sum(result.packet_hops for result in results), sum(result.wall_s for result in results)
     speed = f"{hops / wall_s / 1e6:.3g} M packet-hops/s" if wall_s else "in no time"
     return f"weft {__version__}, seed {results[0].options.seed}: {hops:,} packet-hops in {wall_s:.3g} s, {speed}"
@@ -280,7 +275,6 @@ def _report_sweep(runs: list[tuple[float, Result]], routed_by: str, outputs: Out
 
 def _draw_sweep(runs: list[tuple[float, Result]], path: Path, title: str, note: str) -> None:
     from weft.sim.plots import Curve, draw_latency
-    from weft.version import __version__
 
     curves: dict[str, list[tuple[float, Result]]] = {}
     for load, result in runs:

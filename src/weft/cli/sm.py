@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import sys
+import textwrap
+import time
 from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
 from weft.cli.arguments import TABLES, File, Form, LabName
+from weft.cli.output import console, print_data, report_written
 from weft.cli.sm_flags import NOTHING, SmFlags, dump_folder, log_file, read_flags, sm_options
+from weft.errors import ConfigError, WeftError
 
 if TYPE_CHECKING:
     from weft.mad.carrier import Carrier
@@ -51,10 +57,7 @@ def sm(
     create_config
         Write all options with their defaults to this file, and end.
     """
-    from dataclasses import replace
-
     if create_config is not None:
-        from weft.cli.output import report_written
         from weft.fabric.files.atomic import write_atomically
         from weft.sm.conf.options import write_options
 
@@ -80,8 +83,6 @@ def sm(
 
 def _selected_subnet(on: str | None, lab: str, ibsim: str, umad: str) -> tuple[str, str] | None:
     """Return the kind and the name of the chosen subnet; None if no option names one."""
-    from weft.errors import ConfigError
-
     names = {"lab": lab, "ibsim": ibsim, "umad": umad}
     on = on or next((name for name, value in names.items() if value), None)
     for name, value in names.items():
@@ -129,8 +130,6 @@ def _attach(subnet: tuple[str, str], at: str) -> tuple[Carrier, Path, Path, str]
 
 
 def _run(carrier: Carrier, options: Options, subnet: str, flags: SmFlags, *, once: bool, form: Form) -> None:
-    from contextlib import ExitStack
-
     from weft.sm.events import Log
     from weft.sm.run import SubnetManager
     from weft.sm.signals import obeying_signals
@@ -149,8 +148,6 @@ def _run(carrier: Carrier, options: Options, subnet: str, flags: SmFlags, *, onc
         stack.enter_context(obeying_signals(manager))
         up = run_warmed_up(manager, once=once)
     if form.is_data and options.state_file is not None:
-        from weft.cli.output import print_data
-
         print_data(form, _as_json(options.state_file, describe(manager, "stopped")))
     if once and not up:
         sys.exit(1)
@@ -160,8 +157,6 @@ def _run(carrier: Carrier, options: Options, subnet: str, flags: SmFlags, *, onc
 
 
 def _show(state_file: Path | None, subnet: tuple[str, str] | None, *, form: Form) -> None:
-    from weft.cli.output import print_data
-    from weft.errors import ConfigError
     from weft.sm.status import read_status
 
     paths = [state_file] if state_file else _state_files(subnet)
@@ -212,7 +207,6 @@ def _with_live_status(path: Path, status: Status) -> Status:
     """Return the status with the changes that the manager received over its socket since it wrote the file."""
     import msgspec
 
-    from weft.errors import WeftError
     from weft.ids import PKey
     from weft.sm.allocation import split_definitions
     from weft.sm.control import ManagerSocket, socket_of
@@ -242,10 +236,6 @@ def _as_json(path: Path, status: Status) -> dict[str, Any]:
 
 
 def _print(path: Path, status: Status) -> None:
-    import textwrap
-
-    from weft.cli.output import console
-
     out = console()
     out.print(status.title, style="bold", markup=False)
     for label, value in (*_rows(status), ("state file", f"{path}, and its socket {path.with_suffix('.sock').name}")):
@@ -289,6 +279,4 @@ def _rows(status: Status) -> Iterator[tuple[str, str]]:
 
 
 def _clock(at_s: float) -> str:
-    import time
-
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at_s))

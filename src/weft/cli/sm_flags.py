@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
 from weft.cli.arguments import File, OnByDefault, RoutingEngine, Whole
+from weft.errors import ConfigError
 
 if TYPE_CHECKING:
     from weft.sm.conf.options import Options
@@ -58,9 +59,6 @@ def read_flags(flags: SmFlags) -> Options:
 
 
 def sm_options(flags: SmFlags) -> Options:
-    from dataclasses import replace
-
-    from weft.errors import ConfigError
     from weft.sm.conf.options import Options, parse_engines, read_options
 
     options = read_options(flags.config) if flags.config else Options()
@@ -80,8 +78,6 @@ def sm_options(flags: SmFlags) -> Options:
 
 def dump_folder(flags: SmFlags, options: Options) -> Path | None:
     """Create and return the folder for dumps; None without one."""
-    from weft.errors import ConfigError
-
     chosen = options.dump_files_dir if options.dump_files_dir not in _OPENSM_DEFAULTS else None
     folder = flags.dump or chosen
     if folder is not None:
@@ -94,8 +90,6 @@ def dump_folder(flags: SmFlags, options: Options) -> Path | None:
 
 def log_file(options: Options) -> Path | None:
     """Return the log file of the options; None without one."""
-    from weft.errors import ConfigError
-
     path = options.log_file if options.log_file not in _OPENSM_DEFAULTS else None
     if path is not None:
         try:

@@ -11,6 +11,7 @@ from cyclopts import CycloptsError, Parameter
 
 from weft.cli.arguments import Whole
 from weft.cli.output import collect_rows, progress_bar
+from weft.errors import ConfigError, UnknownName, WeftError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -80,7 +81,6 @@ def study(
 def _check(plan: Study) -> None:
     """Refuse commands and options that can be recognized as wrong without running them."""
     from weft.cli import COMMANDS, app
-    from weft.errors import ConfigError, UnknownName
 
     os.environ["WEFT_DEFAULTS"] = ""  # here and in workers: results must not depend on a file of defaults
     for run in plan.samples():
@@ -100,7 +100,6 @@ def _check(plan: Study) -> None:
 def _parse(words: Sequence[str]) -> tuple[Any, Any]:
     """Return the function of a command and its arguments, with --json."""
     from weft.cli import app
-    from weft.errors import ConfigError
 
     try:
         return app.parse_args([*words, "--json"], exit_on_error=False, print_error=False)[:2]
@@ -110,8 +109,6 @@ def _parse(words: Sequence[str]) -> tuple[Any, Any]:
 
 def run_one(words: list[str]) -> list[dict[str, Any]]:
     """Run a command in a worker, and return the rows that it would print as CSV."""
-    from weft.errors import WeftError
-
     function, arguments = _parse(words)
     with collect_rows() as rows:
         try:

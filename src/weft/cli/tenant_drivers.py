@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -173,8 +174,6 @@ def state_file(where: Where, suffix: str) -> Path:
 
 def fabric_name(where: Where) -> str:
     """Return the name of a fabric's files. A lab of --lab need not run; the default is the only running lab."""
-    import re
-
     from weft.lab import registry
 
     file = where.opensm or where.state

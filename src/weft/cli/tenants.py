@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,6 +15,7 @@ from weft.cli.arguments import NAMES_FILE, TABLES, File, Form, Spec, Whole
 from weft.cli.output import console, print_data, progress_bar, table
 from weft.cli.tenant_drivers import LAB, Where, attached, find_driver
 from weft.errors import ConfigError, UnknownName
+from weft.units import parse_size_bytes
 
 if TYPE_CHECKING:
     from weft.fabric.model import Fabric
@@ -115,8 +117,6 @@ def prove(file: File = None, /, *, where: Where = LAB, form: Form = TABLES) -> N
     file
         The intent to prove, in TOML. [the present partitions of the subnet manager]
     """
-    from dataclasses import asdict
-
     from weft.tenants.compile import compile_intent
     from weft.tenants.isolation import prove_isolation
     from weft.tenants.reading import read_fabric
@@ -145,8 +145,6 @@ def violations(*, seconds: float = 0, where: Where = LAB, form: Form = TABLES) -
     seconds
         Seconds to run, listening for traps with sender, receiver and key; then the counters of the ports are printed.
     """
-    from dataclasses import asdict
-
     from weft.tenants.reading import read_fabric
     from weft.tenants.violations import count_violations
 
@@ -203,12 +201,9 @@ def simulate(
     seed
         Random seed, for the start times.
     """
-    from dataclasses import asdict
-
     from weft.fabric.spec import load
     from weft.tenants.compile import compile_intent
     from weft.tenants.simulate import planned_inventory, simulate_quality
-    from weft.units import parse_size_bytes
 
     with progress_bar(f"simulating {spec}"), _reading(file) as intent:
         fabric = load(spec)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import sys
 import time
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Literal
 
 from weft.cli.arguments import TABLES, Form, Whole
+from weft.cli.output import console, print_data, table
 from weft.cli.subnets import THE_LAB, Subnet
+from weft.errors import ConfigError, SubnetError
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -42,7 +45,6 @@ def top(
         Seconds between two polls, in real time; the clock of a lab may run faster.
     """
     from weft.cli.monitor import new_watch
-    from weft.errors import ConfigError
 
     if lines < 0:
         raise ConfigError(f"--lines {lines}: give how many links to show, or leave it out")
@@ -54,10 +56,6 @@ def top(
 
 
 def _print_once(watch: Watch, by: By, lines: int, form: Form) -> None:
-    from dataclasses import asdict
-
-    from weft.cli.output import console, print_data
-    from weft.errors import SubnetError
     from weft.monitor.busiest import busiest
 
     for wait_s in (watch.latest.every_s, 0.0):
@@ -75,8 +73,6 @@ def _print_once(watch: Watch, by: By, lines: int, form: Form) -> None:
 def _go_on(watch: Watch, by: By, lines: int) -> None:
     from rich.live import Live
 
-    from weft.cli.output import console
-
     screen = console()
     with Live(console=screen, screen=True, auto_refresh=False) as live:
         try:
@@ -92,7 +88,6 @@ def _picture(latest: Latest, by: By, lines: int) -> Group:
     from rich.console import Group
     from rich.text import Text
 
-    from weft.cli.output import table
     from weft.monitor.busiest import busiest
 
     parts: list[object] = [Text(_headline(latest), style="bold")]

@@ -6,6 +6,7 @@ from dataclasses import asdict
 
 from weft.cli.arguments import TABLES, Form
 from weft.cli.output import console, print_data, table
+from weft.errors import find_named
 
 
 def topologies(name: str | None = None, /, *, form: Form = TABLES) -> None:
@@ -16,7 +17,6 @@ def topologies(name: str | None = None, /, *, form: Form = TABLES) -> None:
     name
         A topology, to show its parameters: `fat-tree`.
     """
-    from weft.errors import find_named
     from weft.fabric.spec import describe
 
     entries = {entry.name: entry for entry in describe()}

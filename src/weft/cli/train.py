@@ -14,6 +14,8 @@ from weft.cli.output import check_explain, print_data, progress_bar, report_writ
 from weft.cli.train_flags import NO_CUT, NO_OUTPUTS, NO_SHAPE, NO_WHERE, Cut, Outputs, Shape, Where
 from weft.cli.train_trouble import NO_TROUBLE, Trouble, check_trouble, failure_options, print_trouble
 from weft.cli.train_validation import print_validation
+from weft.errors import ConfigError
+from weft.units import parse_count
 from weft.version import __version__
 
 if TYPE_CHECKING:
@@ -41,11 +43,9 @@ def train(
     model
         The name of a model, llama3-70b or gpt3-175b, or the path of a Hugging Face config.json. Not with --validate.
     """
-    from weft.errors import ConfigError
     from weft.sim.engines import find_engine
     from weft.training.prediction import predict
     from weft.training.trouble import predict_failures
-    from weft.units import parse_count
 
     if outputs.validate:
         rest = (model, where, cut, shape, trouble, replace(outputs, validate=False, form=NO_OUTPUTS.form))
@@ -89,7 +89,6 @@ def _changed(options: Any, defaults: Any) -> dict[str, Any]:
 def _check(where: Where, outputs: Outputs) -> None:
     """Refuse conflicting options and unwritable files before a long run."""
     from weft.draw.chart import check_suffix
-    from weft.errors import ConfigError
 
     check_explain(outputs.explain, outputs.form)
     many = outputs.fabrics is not None or outputs.scale is not None
@@ -117,7 +116,6 @@ def _check(where: Where, outputs: Outputs) -> None:
 
 
 def _transformer(name: str, shape: Shape) -> Transformer:
-    from weft.errors import ConfigError
     from weft.training.transformer import find, presets, reshape
 
     if not name:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import sys
+import time
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
 from weft.cli.arguments import Spec
 from weft.cli.join import join_command, print_join_command
+from weft.cli.output import progress_bar
 from weft.cli.sm_flags import NOTHING, SmFlags, dump_folder, log_file, read_flags
+from weft.errors import ConfigError, SubnetError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,8 +55,6 @@ def up(
     join
         ADDRESS:PORT on which other machines and containers join the lab as hosts with `weft join`.
     """
-    from weft.cli.output import progress_bar
-    from weft.errors import ConfigError
     from weft.fabric.spec import load
     from weft.lab import daemon as process
 
@@ -108,9 +109,6 @@ def _start_console(entry: Entry, web: bool) -> None:
     if not web:
         return
     import subprocess
-    import time
-
-    from weft.errors import SubnetError
 
     place = entry.folder / f"{entry.name}.web.log"
     arguments = ("--lab", entry.name, "--port", "0", "--database", f"sqlite:///{entry.cache}/web.db", "--ends-with-lab")

@@ -6,6 +6,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from weft.errors import ConfigError
+
 Arguments = Annotated[str, Parameter(allow_leading_hyphen=True)]
 
 _VERBS = """weft verbs [--roce ADDRESS] COMMAND...
@@ -19,7 +21,6 @@ def verbs(*arguments: Arguments) -> None:
 
     For example: weft verbs python app.py. --roce ADDRESS sends RoCE v2 over UDP.
     """
-    from weft.errors import ConfigError
     from weft.verbs import launch
 
     if arguments[:1] in (("--help",), ("-h",)):
