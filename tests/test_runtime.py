@@ -48,7 +48,7 @@ MAKE_OTHER_FOLDERS = {
     "lab/sysfs_mount.py",
     "mad/keyed.py",
     "plan/folder.py",
-    "plan/growth/step_files.py",
+    "plan/growth/growth.py",
     "scenarios/real_workloads.py",
     "serve/console/runs.py",
     "sm/writing.py",

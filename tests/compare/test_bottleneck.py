@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import weft
-from weft.compare.bottleneck import find_bottleneck
+from weft.compare.outcome import find_bottleneck
 from weft.fabric import faults
 from weft.routing.engine import Options as Routing
 from weft.routing.route import route

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import weft
-from weft.compare.recable import default_interconnects, recable
+from weft.compare.comparison import default_interconnects, recable
 from weft.errors import ConfigError
 from weft.fabric import catalog
 from weft.fabric.files import write

@@ -13,8 +13,8 @@ from tests.verbs.wires import loopback_address
 
 import weft
 from weft.lab.lab import Lab
-from weft.verbs.carriers.lab.address_vector import AddressVector
 from weft.verbs.carriers.lab.device import LabDevice
+from weft.verbs.carriers.lab.paths import AddressVector
 from weft.verbs.carriers.loopback import Loopback
 from weft.verbs.carriers.processes.carrier import ProcessCarrier
 from weft.verbs.carriers.roce.carrier import RoceCarrier

@@ -22,8 +22,7 @@ from weft.lab.join.client import Invitation
 from weft.lab.join.frames import BODY_BYTES, HEADER, NUMBER, Forged, Frame, FrameSigner, Kind, Reader, Wire, pack
 from weft.lab.join.handshake import JoinRequest, ServerHandshake, proof, shake_hands
 from weft.lab.join.server import _MOST_PENDING, _PendingConnection
-from weft.lab.join.session import WINDOW_BYTES, Session
-from weft.lab.join.watch import Watch
+from weft.lab.join.session import WINDOW_BYTES, Session, Watch
 from weft.lab.lab import Lab
 
 KEY, TOKEN = b"k" * 32, "a token of some length"

@@ -7,7 +7,7 @@ from tests.monitor.watched import Watched
 
 from weft.mad.carrier import Address
 from weft.mad.walk import DATA
-from weft.monitor.managers import Manager, find_manager
+from weft.monitor.watch import Manager, find_manager
 from weft.wire.mad import MadHeader
 from weft.wire.port_info import PortInfo
 from weft.wire.smp import SMInfo, Smp, SmpAttribute, SMState

@@ -9,7 +9,7 @@ import weft
 from weft.routing.check import check
 from weft.routing.engine import Options as RoutingOptions
 from weft.routing.route import route
-from weft.sim.packet.explain import Deadlock
+from weft.sim.packet.engine import Deadlock
 from weft.sim.traffic import Operation, Transport
 
 UC_SEND = {"operation": Operation.SEND, "transport": Transport.UC}

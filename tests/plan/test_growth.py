@@ -16,17 +16,14 @@ from weft.errors import ConfigError, SubnetError
 from weft.fabric import faults, files
 from weft.fabric.kinds import NodeKind
 from weft.plan.audit.audit import compare
-from weft.plan.audit.positions import Planned, read_today
-from weft.plan.audit.walk import Position
+from weft.plan.audit.positions import Planned, Position, read_today
 from weft.plan.floor.cables import cable
 from weft.plan.floor.racks import place
 from weft.plan.floor.schedule import to_csv
 from weft.plan.growth import growth as growing
-from weft.plan.growth.growth import grow
-from weft.plan.growth.larger import larger, servers_of
+from weft.plan.growth.growth import grow, larger, servers_of, write_steps
 from weft.plan.growth.merged import merge
 from weft.plan.growth.roles import assign_roles, joins
-from weft.plan.growth.step_files import write_steps
 from weft.plan.growth.steps import _Floor
 
 PAIRS = {

@@ -10,7 +10,7 @@ from tests.patience import wait_until
 from tests.serve.service import Service
 
 from weft.monitor.metrics import text
-from weft.serve.console.tenant_metrics import tenant_metrics
+from weft.serve.console.routes import tenant_metrics
 from weft.tenants.partitions import Allocation
 
 INTENT = {"tenant": {"red": {"hosts": ["h1", "h2"]}}}

@@ -18,8 +18,7 @@ from weft.scenarios.managed import ManagedSubnet
 from weft.sim.engine import Network, Options, Paths
 from weft.sim.engines import ENGINES
 from weft.sim.files import write_traffic
-from weft.sim.packet.engine import PacketEngine
-from weft.sim.packet.explain import Deadlock
+from weft.sim.packet.engine import Deadlock, PacketEngine
 from weft.sim.patterns import multicast
 from weft.sim.traffic import Operation, Traffic, Transport
 from weft.sm.conf.options import Options as SmOptions

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 
-from weft.verbs.carriers.lab.address_vector import AddressVector
 from weft.verbs.carriers.lab.carrier import _arrival, _packet
+from weft.verbs.carriers.lab.paths import AddressVector
 from weft.verbs.hca.packets import encode
 from weft.verbs.hca.segment import REQUESTS, Segment
 from weft.wire.format import Malformed

@@ -7,6 +7,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+from weft.verbs.carriers.lab.address_vector import AddressVector
 
 from weft import runtime
 from weft.errors import ConfigError
@@ -14,7 +15,6 @@ from weft.ids import Lid
 from weft.verbs.attributes.address import GID, AHAttr, GlobalRoute
 from weft.verbs.c.program_cmid import ProgramChannel, ProgramCMID
 from weft.verbs.carriers.lab import connection
-from weft.verbs.carriers.lab.address_vector import AddressVector
 from weft.verbs.carriers.lab.carrier import LabCarrier
 from weft.verbs.carriers.lab.connection import Event, Kind, Line, frame, frames_in, packets_frame, packets_in
 from weft.verbs.carriers.lab.device import LabDevice

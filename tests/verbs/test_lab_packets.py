@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.verbs.carriers.lab.address_vector import AddressVector
 from weft.verbs.carriers.lab.carrier import _arrival, _packet
+from weft.verbs.carriers.lab.paths import AddressVector
 from weft.verbs.hca.packets import encode
 from weft.verbs.hca.segment import Op, Segment, Service, packets_of
 from weft.wire.format import Malformed

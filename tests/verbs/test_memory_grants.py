@@ -16,10 +16,10 @@ from tests.patience import wait_until
 
 from weft import runtime
 from weft.errors import SubnetError
-from weft.verbs.carriers.lab.address_vector import AddressVector
 from weft.verbs.carriers.lab.carrier import LabCarrier
 from weft.verbs.carriers.lab.connection import METERS, QUEUE_PAIR_BITS
 from weft.verbs.carriers.lab.memory_grants import MemoryGrants
+from weft.verbs.carriers.lab.paths import AddressVector
 from weft.verbs.carriers.loopback import Loopback
 from weft.verbs.hca.adapter import Adapter
 from weft.verbs.shm.layout import MeterRecord

@@ -25,13 +25,12 @@ from weft.verbs.enums import IBV_MTU_4096, IBV_QPT_RC
 from weft.verbs.perftest import compiled_loop, devinfo, exchange, perftest, pingpong
 from weft.verbs.perftest.compiled_loop import CompiledLoop
 from weft.verbs.perftest.endpoint import Endpoint
-from weft.verbs.perftest.exchange import Listener, Peer, free_port
+from weft.verbs.perftest.exchange import Listener, Peer, free_port, is_over
 from weft.verbs.perftest.kinds import Test, parse_test
 from weft.verbs.perftest.loop import PythonLoop, Watch
 from weft.verbs.perftest.plan import Plan, parse
 from weft.verbs.perftest.programs import PROGRAMS, command, program_folder
 from weft.verbs.perftest.report import BandwidthRow, LatencyRow, Times, bandwidth_row, row_of
-from weft.verbs.perftest.watch import is_over
 from weft.verbs.pyverbs.addr import GID, AHAttr, GlobalRoute
 from weft.verbs.pyverbs.device import Context
 from weft.verbs.pyverbs.qp import QPCap

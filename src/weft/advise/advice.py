@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from weft.advise.case import Case
-from weft.advise.facts import facts
 from weft.advise.rows import Bench, Row
-from weft.advise.rule import Verdict, decide
+from weft.advise.rule import Verdict, decide, facts
 from weft.advise.sensitivity import Flip, find_flips
 from weft.advise.workloads import Progress
 

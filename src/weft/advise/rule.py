@@ -14,10 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
+from typing import Any
 
 from weft.advise.case import Case
 from weft.advise.rows import Row
 from weft.compare.formatting import TIE
+from weft.fabric.rates import read_data
 
 NOTHING = "none can be paid"
 
@@ -64,3 +67,8 @@ def decide(rows: Sequence[Row], case: Case) -> Verdict:
 
 def _is_known_to_team(row: Row, team: str) -> bool:
     return bool(team) and (row.option.interconnect.network == "infiniband") == (team == "infiniband")
+
+
+@cache
+def facts() -> dict[str, Any]:
+    return read_data("weft.advise", "facts.toml")

@@ -80,7 +80,7 @@ def advise(
         Random seed, for ECMP hashing.
     """
     from weft.advise.advice import advise as run
-    from weft.advise.report import report
+    from weft.advise.formatting import report
 
     flags = {
         "gpus": gpus,

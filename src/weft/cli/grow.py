@@ -51,7 +51,7 @@ def grow(
     from weft.fabric.spec import load
     from weft.plan.audit.positions import read_today
     from weft.plan.growth.growth import grow as grow_fabric
-    from weft.plan.growth.step_files import write_steps
+    from weft.plan.growth.growth import write_steps
 
     with progress_bar(f"reading {today}") as change:
         current = read_today(today)
@@ -66,7 +66,7 @@ def grow(
 
 
 def _target(today: Fabric, gpus: int | None, servers: int | None, to: str | None) -> str:
-    from weft.plan.growth.larger import larger, servers_of
+    from weft.plan.growth.growth import larger, servers_of
 
     if sum(option is not None for option in (gpus, servers, to)) != 1:
         raise ConfigError("give one of --gpus, --servers and --to")

@@ -6,9 +6,8 @@
     comparison = compare("superpod:su=1", parse_job("all_reduce:1G"), ["ndr", "roce-400", "eth-100-tcp"])
     print(comparison.finding)
 
-The same servers are cabled with each fabric (`recable`), the patterns of a collective are run over each by an engine,
-and
-everything else is closed form (`weft.collectives.nccl.estimate`).
+The same servers are cabled with each fabric (`comparison`), the patterns of a collective are run over each by an
+engine, and everything else is closed form (`weft.collectives.nccl.estimate`).
 """
 
 __all__ = ["comparison", "job", "outcome"]

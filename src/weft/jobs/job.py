@@ -14,27 +14,28 @@ import secrets
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from weft import runtime
 from weft.collectives.live import record
+from weft.collectives.live.store import VARIABLE
 from weft.errors import ConfigError, SubnetError, WeftError
 from weft.fabric.model import Fabric
 from weft.jobs import mpi
-from weft.jobs.counts import HostCounts, counts, difference
-from weft.jobs.environment import JobEnvironment, variables
 from weft.jobs.janitor import Janitor
 from weft.jobs.lines import prefixed
-from weft.jobs.placement import Placement, check, place
+from weft.jobs.placement import Place, Placement, check, place
 from weft.jobs.processes import Process, Processes
 from weft.jobs.signals import SignalHandler
 from weft.jobs.store import Store
 from weft.lab import programs, registry
 from weft.lab.control import ask
 from weft.lab.rank_hosts import PortCounts, RankHost
+from weft.lab.registry import Entry
 from weft.verbs.perftest.exchange import free_port
 
 GRACE_S = 5.0
@@ -184,3 +185,111 @@ def _describe(failed: Process) -> str:
         return f"{failed.name} was killed by {signal.Signals(-status).name}"
     except ValueError:
         return f"{failed.name} was killed by signal {-status}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostCounts:
+    """The traffic of one host: totals, and counters by port."""
+
+    ranks: int
+    sent_bytes: int
+    received_bytes: int
+    sent_packets: int
+    received_packets: int
+    ports: tuple[PortCounts, ...]
+
+
+def counts(entry: Entry) -> dict[str, list[PortCounts]]:
+    """Return the current counters of all hosts of a lab."""
+    by_host: dict[str, list[dict[str, Any]]] = ask(entry, "port_counts")
+    return {host: [PortCounts(**port) for port in ports] for host, ports in by_host.items()}
+
+
+def difference(
+    placement: Placement, before: dict[str, list[PortCounts]], after: dict[str, list[PortCounts]]
+) -> dict[str, HostCounts]:
+    """Return the traffic of each host of a job. A counter that was reset during the run counts from the reset."""
+    by_host = {}
+    for host in placement.hosts:
+        ports = tuple(map(_since, before[host], after[host]))
+        by_host[host] = HostCounts(
+            ranks=placement.on(host),
+            sent_bytes=_total(ports, "sent_bytes"),
+            received_bytes=_total(ports, "received_bytes"),
+            sent_packets=_total(ports, "sent_packets"),
+            received_packets=_total(ports, "received_packets"),
+            ports=ports,
+        )
+    return by_host
+
+
+def _since(before: PortCounts, after: PortCounts) -> PortCounts:
+    def more(name: str) -> int:
+        then, now = getattr(before, name), getattr(after, name)
+        return int(now - then if now >= then else now)
+
+    return PortCounts(
+        port=after.port,
+        sent_bytes=more("sent_bytes"),
+        received_bytes=more("received_bytes"),
+        sent_packets=more("sent_packets"),
+        received_packets=more("received_packets"),
+    )
+
+
+def _total(ports: Sequence[PortCounts], name: str) -> int:
+    return sum(getattr(port, name) for port in ports)
+
+
+ADAPTER = "WEFT_ADAPTER"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobEnvironment:
+    """The values that all ranks of a job share."""
+
+    name: str
+    store: str  # address of the job's store
+    port: int  # TCP port of rank 0 (MASTER_PORT)
+
+    @property
+    def mark(self) -> dict[str, str]:
+        """The variable by which the janitor recognises processes of the job."""
+        return {VARIABLE: self.store}
+
+
+def variables(
+    place: Place, placement: Placement, job_environment: JobEnvironment, host: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the variables of a rank, without those of the launcher. `host`: the variables of its host."""
+    world, local, hosts = len(placement.places), placement.on(place.host), placement.hosts
+    torchrun = {
+        "RANK": place.rank,
+        "WORLD_SIZE": world,
+        "LOCAL_RANK": place.local_rank,
+        "LOCAL_WORLD_SIZE": local,
+        "GROUP_RANK": hosts.index(place.host),
+        "GROUP_WORLD_SIZE": len(hosts),
+        "ROLE_RANK": place.rank,
+        "ROLE_WORLD_SIZE": world,
+        "ROLE_NAME": "default",
+        "MASTER_ADDR": placement.address,
+        "MASTER_PORT": job_environment.port,
+        "TORCHELASTIC_RUN_ID": job_environment.name,
+        "TORCHELASTIC_RESTART_COUNT": 0,
+        "TORCHELASTIC_MAX_RESTARTS": 0,
+        "TORCHELASTIC_USE_AGENT_STORE": False,  # rank 0 serves PyTorch's store
+    }
+    adapter = {
+        ADAPTER: place.adapter,
+        "UCX_NET_DEVICES": f"{place.adapter}:1",
+        "NCCL_IB_HCA": f"={place.adapter}:1",  # `=` matches exactly; else mlx5_1 also matches mlx5_10
+    }
+    unless_set = {
+        "PYTHONUNBUFFERED": "1",  # print lines without delay
+        "UCX_TLS": "rc_v,self",  # no shared memory, which would bypass the lab
+    }
+    if world > 1:
+        unless_set["OMP_NUM_THREADS"] = "1"
+    result = dict(host) | {name: str(value) for name, value in torchrun.items()} | adapter | job_environment.mark
+    return result | {name: value for name, value in unless_set.items() if name not in os.environ}

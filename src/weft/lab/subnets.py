@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from weft.errors import ConfigError
-
-if TYPE_CHECKING:
-    from weft.mad.carrier import Carrier
-    from weft.monitor.cabling import Cabling
-    from weft.monitor.poll import Poller
+from weft.lab import control
+from weft.lab.registry import Entry
+from weft.mad.carrier import Carrier
+from weft.monitor.cabling import Cabling, cable, node_of
+from weft.monitor.poll import Poller
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +78,7 @@ class Subnet:
         if self.ibsim or self.umad:
             return Poller(self.attach(), expected=expected)
         from weft.lab import registry
-        from weft.lab.monitoring import new_poller
+        from weft.lab.subnets import new_poller
 
         return new_poller(registry.find(self.lab), self.attach(), expected)
 
@@ -88,3 +88,21 @@ def _read_cabling(plan: str) -> Cabling:
     from weft.plan.audit.positions import read_plan
 
     return cabling_of(read_plan(plan).fabric)
+
+
+def new_poller(lab: Entry, carrier: Carrier, plan: Cabling | None = None) -> Poller:
+    """Return a poller at a port of a lab; `plan` replaces the cabling that the lab was started with."""
+    return Poller(carrier, expected=plan or cabling_of_lab(lab), clock=lambda: float(control.ask(lab, "now_s")))
+
+
+def cabling_of_lab(lab: Entry) -> Cabling:
+    """Return the cables that a lab was started with, broken ones too."""
+    kinds = dict(control.ask(lab, "nodes"))
+    ends = (cable(a, b) for a, b, _ in control.ask(lab, "links"))
+    return Cabling(
+        cables=frozenset(pair for pair in ends if all(kinds.get(node_of(end)) in _CABLED for end in pair)),
+        switches=frozenset(name for name, kind in kinds.items() if kind == "switch"),
+    )
+
+
+_CABLED = ("switch", "hca", "router")

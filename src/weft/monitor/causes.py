@@ -18,11 +18,10 @@ import numpy as np
 
 from weft.fabric import catalog
 from weft.monitor import evidence
-from weft.monitor.chance import FAMILY_WISE, is_chance, log10_tail
+from weft.monitor.chance import FAMILY_WISE, is_chance, log10_tail, thresholds
 from weft.monitor.health import NONE
 from weft.monitor.signs import Signs, supported_rate
 from weft.monitor.suspects import Kind, Suspect
-from weft.monitor.thresholds import thresholds
 
 _Place = tuple[int, int]  # a node and one of its cages, or NONE for the whole node
 _MOST_SURE = 1 - 1e-9

@@ -7,8 +7,11 @@ link at the background rate of this fabric, or at a published limit if that is h
 
 from __future__ import annotations
 
+from functools import cache
+from importlib.resources import files
 from math import lgamma, log
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -53,3 +56,32 @@ def background(counts: Ints, exposure: Floats, least: float | Floats) -> float:
         if np.array_equal(more, inside):
             return rate
         inside = more
+
+
+class Limit(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A published limit with a short name and its source."""
+
+    limit: float
+    name: str
+    source: str
+    seconds: float = 0.0  # shortest observation that it applies to
+    least: int = 0
+
+
+class Thresholds(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    symbol_ber: tuple[Limit, ...]
+    flaps_of_cable: Limit  # in a day
+    flaps_of_host: Limit
+    wait_share: Limit
+    remote_physical: Limit
+    relay: Limit
+    at_once: Limit
+
+    def ber_of(self, seconds: float) -> Limit:
+        """Return the strictest limit on the bit error rate that applies to an observation of this length."""
+        return [limit for limit in self.symbol_ber if limit.seconds <= seconds][-1]
+
+
+@cache
+def thresholds() -> Thresholds:
+    return msgspec.toml.decode((files("weft.monitor") / "thresholds.toml").read_bytes(), type=Thresholds)

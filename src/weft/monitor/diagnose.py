@@ -18,13 +18,12 @@ import numpy as np
 
 from weft.monitor import evidence, traffic_trouble
 from weft.monitor.causes import suspects_of_links
-from weft.monitor.chance import is_chance
+from weft.monitor.chance import is_chance, thresholds
 from weft.monitor.change import Change
 from weft.monitor.down import Down, note_recabled, suspects_down
 from weft.monitor.health import health
 from weft.monitor.signs import Signs, look
 from weft.monitor.suspects import Diagnosis, Suspect
-from weft.monitor.thresholds import thresholds
 
 
 def diagnose(changes: Sequence[Change], *, looks: int = 1) -> Diagnosis:

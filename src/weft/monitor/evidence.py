@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from weft.monitor.chance import thresholds
 from weft.monitor.columns import Column
 from weft.monitor.health import NONE, Health
 from weft.monitor.signs import Signs, supported_rate
 from weft.monitor.suspects import JobCost, Suspect
-from weft.monitor.thresholds import thresholds
 from weft.wire.port_info import LinkSpeed
 
 _MINUTE_S, _HOUR_S, _DAY_S = 60.0, 3600.0, 86_400.0

@@ -11,10 +11,9 @@ from math import log
 
 import numpy as np
 
-from weft.monitor.chance import FAMILY_WISE, Floats, background, is_chance, log10_tail
+from weft.monitor.chance import FAMILY_WISE, Floats, Limit, background, is_chance, log10_tail, thresholds
 from weft.monitor.columns import Column, Counts, Flags
 from weft.monitor.health import Health
-from weft.monitor.thresholds import Limit, thresholds
 from weft.wire.port_info import PortState
 
 _DAY_S = 86_400.0

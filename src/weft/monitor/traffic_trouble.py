@@ -11,10 +11,10 @@ from __future__ import annotations
 import numpy as np
 
 from weft.monitor import evidence
+from weft.monitor.chance import thresholds
 from weft.monitor.columns import Column, Flags
 from weft.monitor.health import Health, Slots
 from weft.monitor.suspects import Suspect
-from weft.monitor.thresholds import thresholds
 
 _SURE = 0.99
 _FEW = 3  # names in a sentence

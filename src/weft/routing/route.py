@@ -12,16 +12,17 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.errors import ConfigError, UnknownName, WeftError
+from weft.errors import ConfigError, SimulationBug, UnknownName, WeftError
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
 from weft.fabric.tables import NO_ROUTE, Tables
 from weft.routing import ENGINES, OPENSM_ENGINES
-from weft.routing.adaptive import add_port_groups
-from weft.routing.auto import pick
+from weft.routing.check import check
 from weft.routing.engine import CannotRoute, EngineFailed, Options, Subnet
+from weft.routing.islands import require_one_island
+from weft.routing.kernels.adaptive import group_next_hops, group_parallel
 from weft.routing.lids import assign_lids
-from weft.routing.orientation import default_root, surviving_root
+from weft.routing.orientation import default_root, orient, surviving_root
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -143,3 +144,62 @@ def _carried_over(fabric: Fabric, before: Fabric) -> NDArray[np.uint8]:
     carried = np.full((len(new), lft.shape[1]), NO_ROUTE, np.uint8)
     carried[row] = lft[old_row]
     return carried
+
+
+# Auto: pick the engine that suits the cabling, and check its tables.
+#
+# Engines are tried in this order: dimension-order (for a grid), dragonfly, fat-tree (for a tree), dfsssp (any fabric,
+# if the
+# ports have enough lanes), up-down (any fabric). An engine that cannot route the fabric gives a reason; tables that the
+# check
+# finds incomplete or prone to deadlock are discarded, with the reason in the notes. The result is therefore always
+# complete and
+# free of deadlock.
+
+ORDER = ("dimension-order", "dragonfly", "fat-tree", "dfsssp", "up-down")
+
+
+def pick(subnet: Subnet, options: Options) -> tuple[str, Tables, tuple[str, ...]]:
+    """Return the name of the engine, its tables, and the reasons."""
+    require_one_island(subnet)
+    notes: list[str] = []
+    for name in ORDER:
+        try:
+            tables = ENGINES[name].route(subnet, options)
+        except CannotRoute as reason:
+            notes.append(f"not {name}: {str(reason).splitlines()[0]}")
+            continue
+        verdict = check(subnet.fabric.configured(tables))
+        if verdict.ok:
+            return name, tables, (*notes, f"{name}: {ENGINES[name].guarantee}")
+        notes.append(f"not {name}: {verdict.explain().splitlines()[0]}")
+    raise SimulationBug(f"no engine routes {subnet.fabric.spec}: {'; '.join(notes)}")
+
+
+# Port groups for adaptive routing: the ports among which a switch may choose on the path to a destination.
+#
+# For an up/down engine, every next hop that its rule allows: whatever the switches choose, packet by packet, paths stay
+# as short
+# and cannot form a cycle. For min-hop, every port that is equally near. The other engines prove their lanes path by
+# path, so a
+# group consists of the links parallel to the one in the forwarding table.
+
+
+def add_port_groups(subnet: Subnet, options: Options, engine: str, tables: Tables) -> None:
+    """Fill `ar_group` and `ar_ports` of tables made by this engine."""
+    graph = subnet.graph
+    if engine in ("fat-tree", "up-down"):
+        way = orient(graph, subnet.root(options))
+        masks, group_of = group_next_hops(way.first, way.middle, way.far, way.port, way.from_top)
+    elif engine == "min-hop":
+        masks, group_of = group_next_hops(graph.first, graph.first, graph.far, graph.port, np.empty(0, np.int32))
+    else:
+        masks, group_of = group_parallel(graph.first, graph.far, graph.port)
+    groups = np.unpackbits(masks.view(np.uint8), axis=1, bitorder="little").astype(np.bool_)
+    tables.ar_ports = groups[:, : NO_ROUTE + 1]
+    if engine in ("fat-tree", "up-down", "min-hop"):
+        away = graph.at[None, :] != np.arange(graph.n_switches)[:, None]
+        tables.ar_group[:, graph.lid] = np.where(away, group_of[:, graph.at], -1)
+    else:  # [switch, port] -> the group of its parallel links
+        rows = np.arange(graph.n_switches)[:, None]
+        tables.ar_group[:, graph.lid] = group_of[rows, tables.lft[:, graph.lid]]

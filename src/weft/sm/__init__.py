@@ -12,7 +12,6 @@ reallocation     changes of partitions and lanes between two sweeps
 status           the state file
 drift            ports that something other than this manager has changed
 sweep            one sweep, step by step: the table of contents
-questions        requests that were sent, and the handlers of their answers
 sminfo/          several managers: election, and the copy that a standby keeps
 sa/              the subnet administrator: path records and all the others
 configuration    the files that opensm.conf names

@@ -20,7 +20,7 @@ import msgspec
 from weft.errors import ConfigError, FileError
 from weft.fabric.files.atomic import write_atomically
 from weft.sm.conf.qos_options import Qos, QosOptions
-from weft.sm.pkey.conf_words import split, strtoul
+from weft.sm.pkey.conf_groups import split, strtoul
 from weft.sm.pkey.partitions import DEFAULT_P_KEY, Everyone, Member, Membership, Partition, Partitions
 
 _RULES = 1 << 17  # more than a partition can have: rules are ordered by P_Key, not by arrival

@@ -16,9 +16,8 @@ import numpy as np
 from weft.sm.discovery.known import Known
 from weft.sm.discovery.view import View
 from weft.sm.events import Event, some
-from weft.sm.pkey.comparison import p_key_differences
 from weft.sm.pkey.partitions import NO_FILE
-from weft.sm.pkey.table_upload import read_pkeys
+from weft.sm.pkey.table_upload import p_key_differences, read_pkeys
 from weft.sm.sender import Sender
 from weft.sm.state import State
 from weft.wire.bulk import column

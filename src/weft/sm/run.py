@@ -34,12 +34,11 @@ from weft.sm.events import Event, Log
 from weft.sm.inform.traps import SETTLE_S, TrapLimit, asks_for_handover, repress, take_trap
 from weft.sm.mcast.trees import reprogram
 from weft.sm.protection import known_m_key, own_sa_key
-from weft.sm.questions import Questions
 from weft.sm.sa.requests import Requests
 from weft.sm.sender import Sender
 from weft.sm.sminfo.election import Election
 from weft.sm.sminfo.replication import Replication, load_replica
-from weft.sm.sminfo.sm_info import Action, OtherSm, Question, find_others, is_sm_info, own_port
+from weft.sm.sminfo.sm_info import Action, OtherSm, Question, Questions, find_others, is_sm_info, own_port
 from weft.sm.state import State
 from weft.sm.status import describe, is_own, read_status, write_status
 from weft.sm.sweep import Interrupted, Report, configure, discover

@@ -22,7 +22,7 @@ from weft.sm.pkey.partitions import NO_FILE, Partitions
 from weft.sm.protection import PortKey
 from weft.sm.sender import Sender
 from weft.sm.services import Services
-from weft.sm.ucast.adaptive_upload import AdaptiveState
+from weft.sm.ucast.adaptive import AdaptiveState
 
 if TYPE_CHECKING:
     from weft.sm.qos.policy import Policy

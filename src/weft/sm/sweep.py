@@ -25,15 +25,14 @@ from weft.sm.discovery.view import View, make_view, without_links
 from weft.sm.events import Event, some
 from weft.sm.mcast.trees import plant_trees, upload_multicast
 from weft.sm.pkey.adoption import adopt_partitions
-from weft.sm.pkey.comparison import p_key_differences
-from weft.sm.pkey.table_upload import choose_pkeys, read_pkeys, upload_pkeys
+from weft.sm.pkey.table_upload import choose_pkeys, p_key_differences, read_pkeys, upload_pkeys
 from weft.sm.pkey.tables import PKeyTables
 from weft.sm.port_info import bring_up, waiting_trunks, wanted_settings
 from weft.sm.protection import known_m_key, port_key
-from weft.sm.qos.congestion_upload import set_up_congestion_control
+from weft.sm.qos.congestion import set_up_congestion_control
 from weft.sm.qos.table_upload import choose_vl_tables, upload_vl_tables
 from weft.sm.state import State
-from weft.sm.ucast.adaptive_upload import upload_adaptive
+from weft.sm.ucast.adaptive import upload_adaptive
 from weft.sm.ucast.forwarding import Uploaded, compute_routes, read_forwarding, upload_forwarding
 from weft.sm.ucast.lids import Lids, choose_lids
 from weft.wire.notice import Trap

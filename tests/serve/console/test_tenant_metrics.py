@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from weft.monitor.metrics import text
-from weft.serve.console.tenant_metrics import tenant_metrics
+from weft.serve.console.routes import tenant_metrics
 from weft.serve.desired import Desired
 from weft.tenants.partitions import Member, Partition
 

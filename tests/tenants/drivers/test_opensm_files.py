@@ -11,8 +11,7 @@ from tests.conformance.drivers import LANES
 from tests.tenants.drivers.test_partition_files import SLICES
 
 from weft.errors import ConfigError, FileError
-from weft.tenants.drivers.managed_block import Managed, read_managed, write_managed
-from weft.tenants.drivers.opensm_files import OpenSmFiles, load
+from weft.tenants.drivers.opensm_files import Managed, OpenSmFiles, load, read_managed, write_managed
 from weft.tenants.drivers.partition_files import as_read
 from weft.tenants.partitions import Allocation, Member, Partition
 

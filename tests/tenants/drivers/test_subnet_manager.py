@@ -11,7 +11,7 @@ from weft.sm.allocation import NOTHING, FileConfig, changed, described
 from weft.sm.inventory import Nodes, Ports, Subnet
 from weft.sm.pkey.partitions import NO_FILE
 from weft.tenants.drivers import subnet_manager
-from weft.tenants.drivers.inventory import inventory_of
+from weft.tenants.drivers.driver import inventory_of
 from weft.tenants.drivers.subnet_manager import ManagerDriver
 from weft.tenants.partitions import Allocation, Member, Partition
 

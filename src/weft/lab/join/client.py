@@ -26,8 +26,7 @@ from weft.lab import preload, programs
 from weft.lab.join.frames import Forged, Wire
 from weft.lab.join.handshake import JoinRequest, shake_hands
 from weft.lab.join.server import UMAD, VERBS, parse_address
-from weft.lab.join.session import Channel, Session
-from weft.lab.join.watch import IN, Watch
+from weft.lab.join.session import IN, Channel, Session, Watch
 from weft.verbs.carriers.lab.connection import FRAME, SUFFIX, Event, Kind, frame
 
 _ANSWER_S, _AGAIN_S = 10.0, 2.0  # how long a lab may take to answer, at first and after a cut

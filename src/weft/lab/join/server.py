@@ -21,8 +21,7 @@ from weft.errors import ConfigError
 from weft.lab.error_counts import ErrorCounts
 from weft.lab.join.frames import Forged
 from weft.lab.join.handshake import JoinRequest, ServerHandshake, refusal
-from weft.lab.join.session import Session
-from weft.lab.join.watch import IN, Watch
+from weft.lab.join.session import IN, Session, Watch
 
 UMAD, VERBS = 0, 1  # doors, by number
 TIMEOUT_MAX_S = 3600.0

@@ -21,9 +21,8 @@ from weft.fabric.model import Fabric
 from weft.fabric.rates import parse_label
 from weft.plan.audit.findings import Action, Audit, Do, Finding, Kind, in_walk, place
 from weft.plan.audit.identity import Identity, box_name, cabled, cables, identify
-from weft.plan.audit.positions import Planned
+from weft.plan.audit.positions import Planned, Position, natural
 from weft.plan.audit.repair import Cable, Repair, repairs
-from weft.plan.audit.walk import Position, natural
 
 _PORTS = 256  # more than a node has
 _TIERS = 1000  # more than a fabric has

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-from weft.plan.audit.walk import Position, by_walk
+from weft.plan.audit.positions import Position, by_walk
 
 
 class Kind(enum.StrEnum):

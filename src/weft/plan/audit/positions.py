@@ -12,6 +12,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,7 +25,6 @@ from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
 from weft.fabric.rates import parse_label
 from weft.fabric.spec import load
-from weft.plan.audit.walk import Position
 
 _COLUMNS = ("port_a", "rack_a", "u_a", "port_b", "rack_b", "u_b", "speed")
 
@@ -156,3 +156,32 @@ def _build(spec: str, schedule: _Schedule) -> Fabric:
         a, a_port, b, b_port = zip(*links, strict=True)
         builder.add_links([nodes[n] for n in a], a_port, [nodes[n] for n in b], b_port, parse_label(speed))
     return builder.build()
+
+
+# The walking order of a technician: by row, rack, unit from the top, then port; without positions by name.
+#
+# A01, A02, ... B01, ... Z09, AA01: shorter runs of letters come first, and numbers sort by value.
+
+Order = tuple[tuple[int, int, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """The position of a box: rack and lowest unit; 0 if the unit is unknown."""
+
+    rack: str
+    u: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.rack}-U{self.u}" if self.u else self.rack
+
+
+def natural(text: str) -> Order:
+    """Return a key for natural order: leaf2 before leaf10, Z before AA."""
+    return tuple((int(run), 0, "") if run.isdecimal() else (-1, len(run), run) for run in re.findall(r"\d+|\D+", text))
+
+
+def by_walk(position: Position | None, port: str) -> tuple[bool, Order, int, Order]:
+    """Return a key for walking order; devices of unknown position come last."""
+    rack, u = (position.rack, position.u) if position else ("", 0)
+    return position is None, natural(rack), -u, natural(port)

@@ -9,21 +9,31 @@ proves that all pairs of today's hosts are connected and that there is no credit
 
 from __future__ import annotations
 
+import csv
+import io
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from weft.errors import ConfigError, SubnetError
+from weft.fabric import catalog, files
+from weft.fabric.files.atomic import write_atomically
 from weft.fabric.kinds import NodeKind
 from weft.fabric.levels import components
 from weft.fabric.model import Fabric
+from weft.fabric.spec import is_topology, parse, rewrite
+from weft.fabric.topologies.superpod import fit_superpod
+from weft.plan.audit.audit import compare
+from weft.plan.audit.positions import Planned, Position
 from weft.plan.growth.merged import Cable, MergedFabric, merge
 from weft.plan.growth.roles import Roles, assign_roles
 from weft.plan.growth.steps import Batch, Stuck, make_batches
+from weft.plan.size import is_ufm
 from weft.routing.check import check
 from weft.routing.engine import Options
 from weft.routing.quality import load_all_to_all
@@ -202,3 +212,70 @@ def _racked(merged: MergedFabric, was: set[Cable], batch: Batch) -> Counter[str]
 def _retired(merged: MergedFabric) -> tuple[str, ...]:
     used = {end[0] for cable in (*merged.stay, *merged.come) for end in (cable.low, cable.high)}
     return tuple(merged.bare.nodes.name[device] for device in sorted(merged.old - used))
+
+
+def larger(today: Fabric, servers: int) -> str:
+    """Return the spec of today's topology with the same parts for a larger number of servers."""
+    if not is_topology(today.spec):
+        raise ConfigError(f"{today.spec} is a file, not a topology of weft; give the larger fabric with --to")
+    if servers <= (now := _count(today)):
+        raise ConfigError(f"{today.spec} already has {now:,} servers; give more than that, not {servers:,}")
+    name, options = parse(today.spec)
+    if name == "fat-tree":
+        return rewrite(today.spec, hosts=servers, levels=None, pods=None)
+    if name == "superpod":
+        return rewrite(today.spec, **_units(today, options, servers))
+    if name == "star":
+        return rewrite(today.spec, hosts=servers)
+    raise ConfigError(f"{name} cannot be grown automatically; give the larger fabric with --to")
+
+
+def servers_of(today: Fabric, gpus: int) -> int:
+    """Return the number of today's servers that have so many GPUs."""
+    each = len(today.of_kind(NodeKind.GPU)) // max(_count(today), 1)
+    if not each:
+        raise ConfigError(f"{today.spec} has no GPUs; give --servers")
+    return -(-gpus // each)
+
+
+def _count(today: Fabric) -> int:
+    return sum(not is_ufm(name) for name in today.servers)
+
+
+def _units(today: Fabric, options: dict[str, object], servers: int) -> dict[str, int | None]:
+    """Return the scalable units for a number of servers; leaves per unit stay as today, so that no host moves."""
+    template = catalog.server(str(options.get("server", "dgx-h100")))
+    rails, trays = template.rails, template.trays
+    radix = int(today.nodes.n_ports[today.of_kind(NodeKind.SWITCH)].max())
+    leaves = int(str(options.get("leaves", rails // trays)))
+    ufm = int(str(options["ufm"])) if options.get("ufm") else None
+    return fit_superpod(servers, rails=rails, trays=trays, radix=radix, leaves=leaves, ufm=ufm)
+
+
+_COLUMNS = ("do", "at", "rack", "u", "to", "to_rack", "to_u", "cable", "text")
+
+
+def write_steps(growth: Growth, folder: Path, positions: Mapping[str, Position]) -> list[Path]:
+    """Write for each step the plugs (moved ones before new ones) and the fabric after it, to audit against.
+
+    `positions` are those of today's devices; new devices have no position yet.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"cannot make the folder {folder}: {error.strerror}") from error
+    written = []
+    before = growth.today
+    for number, step in enumerate(growth.steps, start=1):
+        plugs, after = folder / f"step-{number}.csv", folder / f"step-{number}.yaml"
+        records = compare(before, Planned(fabric=step.fabric, positions=positions)).records()
+        records.sort(key=lambda record: record["do"] == "plug")  # pulled plugs free ports for them
+        text = io.StringIO()
+        writer = csv.DictWriter(text, _COLUMNS, extrasaction="ignore", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(records)
+        write_atomically(plugs, text.getvalue())
+        files.write(step.fabric, after)
+        written += [plugs, after]
+        before = step.fabric
+    return written

@@ -20,7 +20,7 @@ from weft.fabric.kinds import NodeKind
 from weft.fabric.levels import levels
 from weft.fabric.model import Fabric
 from weft.plan.audit.identity import cables
-from weft.plan.audit.walk import natural
+from weft.plan.audit.positions import natural
 from weft.plan.growth.places import FORBIDDEN, Choice, Joins, best_assignment
 
 

@@ -1,7 +1,6 @@
 """Five small real programs and their runner: `weft scenario real-workloads`.
 
-programs        the five programs, with mpi4py's methods
-sockets         those methods on plain TCP sockets: the same collectives, another carrier
+programs        the five programs
 rank            the work of each rank: all programs on both carriers, timed, then once recorded
 """
 

@@ -1,6 +1,6 @@
 """Five small programs of the kind that clusters run; the result of each is independent of the carrier.
 
-They use the methods that `weft.collectives.live.world` and `sockets` have.
+They use the methods that `weft.collectives.live.world` and `rank.Sockets` have.
 """
 
 from __future__ import annotations

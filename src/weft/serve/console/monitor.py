@@ -19,7 +19,7 @@ import numpy as np
 
 from weft.errors import SubnetError, WeftError
 from weft.lab import control, registry
-from weft.lab.monitoring import new_poller
+from weft.lab.subnets import new_poller
 from weft.mad.carrier import Carrier
 from weft.mad.ibsim_client import IbsimCarrier
 from weft.mad.keyed import KeyedCarrier, KeyFile
@@ -30,11 +30,10 @@ from weft.monitor.exporter import render
 from weft.monitor.health import health
 from weft.monitor.history import History
 from weft.monitor.impact import add_impact, read_jobs, read_routed
-from weft.monitor.managers import Manager
 from weft.monitor.metrics import Family
 from weft.monitor.poll import Poller, Reading
 from weft.monitor.suspects import Diagnosis, Impact, Suspect
-from weft.monitor.watch import Latest, Watch
+from weft.monitor.watch import Latest, Manager, Watch
 from weft.serve.console.drawn_fabric import DrawnFabric
 from weft.serve.console.event_stream import LOG, STATE, EventStream
 from weft.serve.console.events import FabricState, SubnetManagerOut, log_lines, suspect_out

@@ -13,6 +13,7 @@ from weft.errors import ConfigError, UnknownName
 from weft.lab import control
 from weft.monitor.columns import Column
 from weft.monitor.exporter import CONTENT_TYPE
+from weft.monitor.metrics import Family, labels
 from weft.serve.access import Role
 from weft.serve.api.exchange import PREFIX, answer, ask_fabric, caller_of, change, encoded, gives, ledger_of, refuse
 from weft.serve.api.fault_injection import CablesOut
@@ -22,7 +23,8 @@ from weft.serve.console.monitor import FabricMonitor
 from weft.serve.console.nodes import NodeOut, show_node
 from weft.serve.console.paths import PathOut, find_path
 from weft.serve.console.runs import RunIn, RunOut
-from weft.serve.console.tenant_metrics import tenant_metrics
+from weft.serve.desired import Desired
+from weft.serve.drift import DriftWatch
 
 _NO_STORE = {"Cache-Control": "no-store"}
 # A report contains its own styles, and may not make requests.
@@ -263,3 +265,36 @@ def add_console(app: FastAPI, monitor: FabricMonitor) -> None:
     app.state.monitor = monitor
     app.include_router(router, prefix=PREFIX)
     app.include_router(_metrics)
+
+
+def tenant_metrics(desired: Desired, drift: DriftWatch | None = None) -> list[Family]:
+    members = [
+        (labels(tenant=partition.name, p_key=f"{p_key:#06x}"), len(partition.members))
+        for p_key, partition in sorted(desired.partitions.items())
+    ]
+    return [
+        Family("weft_tenants", "Partitions of tenants.", "gauge", [("", len(members))]),
+        Family("weft_tenant_ports", "Ports that are members of a tenant's partition.", "gauge", members),
+        Family("weft_desired_revision", "Revision of the desired state.", "gauge", [("", desired.revision)]),
+        *_drift_metrics(drift),
+    ]
+
+
+def _drift_metrics(drift: DriftWatch | None) -> list[Family]:
+    if drift is None:
+        return []
+    return [
+        Family(
+            "weft_drift_differences",
+            "Current differences between the fabric and the ledger.",
+            "gauge",
+            [("", len(drift.differences))],
+        ),
+        Family("weft_drift_repaired_total", "Repaired differences.", "counter", [("", drift.repaired)]),
+        Family(
+            "weft_drift_checked_timestamp_seconds",
+            "Time of the last comparison of the fabric with the ledger.",
+            "gauge",
+            [("", drift.checked_at_s)],
+        ),
+    ]

@@ -11,7 +11,6 @@ counters       UFM's names for the counters of a port
 telemetry      counters as CSV, for Prometheus, the busiest ports, history
 instances      dynamic telemetry instances
 reports        the health of the fabric, and of the service
-versions       version numbers of collections
 shapes         systems, ports and links as UFM describes them
 """
 

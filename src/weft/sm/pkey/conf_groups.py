@@ -5,11 +5,11 @@ As OpenSM does it, in osm_prtn_config.c and osm_sa_mcmember_record.c.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Container
 from dataclasses import dataclass
 
 from weft.ids import Gid
-from weft.sm.pkey.conf_words import ULONG, abbreviated, strtoul
 from weft.sm.pkey.partitions import DEFAULT_MTU, DEFAULT_RATE, LINK_LOCAL, Group, with_scope
 
 IP_SIGNATURES = (0x401B, 0x601B)  # IPv4 and IPv6
@@ -85,3 +85,30 @@ def mgid_refusal(mgid: int, there_are: Container[int]) -> str:
 def broadcast_of(mgid: int) -> int:
     """Return the IPv4 broadcast group in the scope and the partition of an IP group."""
     return 0xFF10_401B << 96 | (mgid >> 112 & 0xF) << 112 | (mgid >> 80 & 0xFFFF) << 80 | 0xFFFF_FFFF
+
+
+BLANKS = " \t\n"
+ULONG = 1 << 64
+_NUMBER = re.compile(r"[ \t\n\v\f\r]*([+-]?)(0[xX][0-9a-fA-F]+|0[0-7]*|[1-9][0-9]*)")
+
+
+def split(word: str) -> tuple[str, str | None]:
+    """Split `name=value` and strip blanks; the value is None without `=`."""
+    name, equals, value = word.partition("=")
+    return name.strip(BLANKS), value.strip(BLANKS) if equals else None
+
+
+def abbreviated(word: str, keywords: tuple[str, ...]) -> str | None:
+    """Return the first keyword that starts with the word."""
+    return next((keyword for keyword in keywords if keyword.startswith(word)), None)
+
+
+def strtoul(text: str) -> tuple[int, str]:
+    """Read a number as C does with base 0, and return it with the rest; 0 and the whole text if there is none."""
+    match = _NUMBER.match(text)
+    if match is None:
+        return 0, text
+    digits = match[2]
+    base = 16 if digits[:2] in ("0x", "0X") else 8 if digits[0] == "0" else 10
+    number = min(int(digits, base), ULONG - 1)
+    return (-number % ULONG if match[1] == "-" else number), text[match.end() :]

@@ -27,8 +27,7 @@ from pathlib import Path
 
 from weft.errors import ConfigError, FileError
 from weft.ids import Gid
-from weft.sm.pkey.conf_groups import IP_SIGNATURES, Flags, refusal
-from weft.sm.pkey.conf_words import BLANKS, abbreviated, split, strtoul
+from weft.sm.pkey.conf_groups import BLANKS, IP_SIGNATURES, Flags, abbreviated, refusal, split, strtoul
 from weft.sm.pkey.partitions import (
     DEFAULT_P_KEY,
     IPOIB_Q_KEY,

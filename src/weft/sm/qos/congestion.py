@@ -18,7 +18,10 @@ from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
 from weft.fabric.tables import SERVICE_LEVELS
 from weft.sm.conf.options import Options
-from weft.wire.bulk import pack_rows
+from weft.sm.discovery.known import Known
+from weft.sm.discovery.view import View
+from weft.sm.sender import Sender
+from weft.wire.bulk import column, pack_rows
 from weft.wire.cc import (
     CACongestionEntry,
     CACongestionSetting,
@@ -28,7 +31,7 @@ from weft.wire.cc import (
     CongestionControlTableEntry,
     SwitchCongestionSetting,
 )
-from weft.wire.mad import Method
+from weft.wire.mad import MadHeader, Method
 
 _BLOCK = 64  # entries of the table in a MAD
 _DATA = 64
@@ -121,3 +124,13 @@ def _sets(count: int, attribute: int, block: int, raw: bytes, cc_key: int) -> ND
     )
     mads[:, _DATA : _DATA + len(raw)] = np.frombuffer(raw, np.uint8)
     return mads
+
+
+def set_up_congestion_control(sender: Sender, view: View, contents: Known, options: Options) -> list[str]:
+    """Set up congestion control; return the nodes that do not support it, or have another CC_Key."""
+    from weft.sm.qos.congestion import congestion_mads  # few want it
+
+    batch = congestion_mads(view.fabric, options, ~contents.fresh[view.fabric.ports.node])
+    answers, answered = sender.exchange(batch.mads, batch.lids)
+    took = answered & (column(answers, MadHeader.status) == 0)
+    return [view.fabric.nodes.name[node] for node in np.unique(batch.node[~took]).tolist()]

@@ -14,8 +14,7 @@ import numpy as np
 
 from weft.mad.carrier import Address
 from weft.sm.sa import class_port_info, groups, inform_info, paths, records, services
-from weft.sm.sa.context import Context
-from weft.sm.sa.reply import Handler, Reply
+from weft.sm.sa.context import Context, Handler, Reply
 from weft.wire.mad import MAD_BYTES, RESPONSE, Method, RmppFlag, RmppStatus, RmppType, Status
 from weft.wire.sa import SA_HEADER_BYTES, PathRecord, SaAttribute, SaMad, SaStatus
 from weft.wire.sa_query import component_mask

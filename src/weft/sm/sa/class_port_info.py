@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 
-from weft.sm.sa.context import Context
-from weft.sm.sa.reply import Handler, Reply
+from weft.sm.sa.context import Context, Handler, Reply
 from weft.wire.mad import QP1_Q_KEY, ClassPortInfo, Method
 from weft.wire.sa import SaAttribute, SaMad
 

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from weft.mad.carrier import HERE
 from weft.sm.discovery.view import View
@@ -67,3 +71,18 @@ def _make_directory(context: Context) -> Directory:
 
 def _make_path_tables(context: Context) -> PathTables:
     return PathTables.of(context.state, context.directory)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reply:
+    """A status and the records that go with it: uint8[n, size], or the bytes of one.
+
+    Of a Get that found none or several the administrator makes the status that the standard wants.
+    """
+
+    status: int = 0
+    records: NDArray[np.uint8] | bytes = b""
+
+
+# Called with the request and the slot of the port that sent it, -1 if no port has its LID. None: no answer is due.
+Handler = Callable[[Context, SaMad, int], Reply | None]

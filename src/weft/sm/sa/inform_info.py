@@ -7,8 +7,7 @@ import numpy as np
 from weft.ids import Gid
 from weft.sm.discovery.view import View
 from weft.sm.inform.subscriptions import ALL, SECURITY, end_ports, share_partition
-from weft.sm.sa.context import Context
-from weft.sm.sa.reply import Handler, Reply
+from weft.sm.sa.context import Context, Handler, Reply
 from weft.wire.mad import Method
 from weft.wire.sa import InformInfo, InformInfoRecord, SaAttribute, SaMad, SaStatus
 from weft.wire.sa_query import component_mask, matches

@@ -13,8 +13,7 @@ from weft.ids import Gid, PKey
 from weft.sm.discovery.view import View
 from weft.sm.events import Event
 from weft.sm.inform.subscriptions import find_port, has_p_key
-from weft.sm.sa.context import Context
-from weft.sm.sa.reply import Handler, Reply
+from weft.sm.sa.context import Context, Handler, Reply
 from weft.sm.services import FOR_EVER
 from weft.wire.mad import Method
 from weft.wire.sa import SaAttribute, SaMad, SaStatus, ServiceRecord

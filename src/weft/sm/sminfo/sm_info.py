@@ -6,13 +6,13 @@ LIDs mean two things; a LID works when a cable of the path is gone.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 
 import numpy as np
 
-from weft.mad.carrier import HERE, SMP_CLASSES, Address
+from weft.mad.carrier import HERE, SMP_CLASSES, Address, Carrier
 from weft.mad.walk import DATA, directed, statuses
 from weft.sm.discovery.view import View
 from weft.sm.events import Event
@@ -210,3 +210,25 @@ def priority_trap(other: OtherSm, here: Here, transaction_id: int) -> Question:
     )
     mad = Smp.pack(method=Method.TRAP, attribute_id=SmpAttribute.NOTICE, transaction_id=transaction_id, data=notice.raw)
     return Question(mad=mad, to=Address(lid=other.lid, qp=0))
+
+
+class Questions:
+    """A set of open requests: `ask` sends without waiting, `poll` calls the handler of each answer or timeout."""
+
+    def __init__(self, carrier: Carrier) -> None:
+        self._carrier = carrier
+        self._handlers: dict[int, Callable[[bytes | None], Action]] = {}  # by token
+
+    def ask(self, question: Question) -> None:
+        if question.heard is None:
+            self._carrier.post(question.mad, question.to)
+            return
+        token = self._carrier.send(question.mad, question.to, timeout_ms=question.timeout_ms, retries=question.retries)
+        self._handlers[token] = question.heard
+
+    def poll(self, wait_s: float) -> Iterator[Action]:
+        """Wait for answers at most so long, and yield the action that each of them calls for."""
+        for token, answer in self._carrier.poll(wait_s):
+            handler = self._handlers.pop(token, None)
+            if handler is not None:
+                yield handler(answer)

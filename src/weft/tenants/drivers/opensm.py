@@ -21,8 +21,7 @@ from weft.diags.query import HERE, Target, get_smp
 from weft.errors import NoResponseError, SubnetError
 from weft.mad.carrier import Carrier
 from weft.sm.inventory import take_inventory
-from weft.tenants.drivers.driver import Checked, FabricChangedError, Observed
-from weft.tenants.drivers.inventory import inventory_of
+from weft.tenants.drivers.driver import Checked, FabricChangedError, Observed, inventory_of
 from weft.tenants.drivers.opensm_files import OpenSmFiles, load
 from weft.tenants.drivers.partition_files import check_index0
 from weft.tenants.drivers.port_tables import read_port_tables

@@ -7,8 +7,7 @@ from typing import Any
 from weft.ids import Guid
 from weft.sm.allocation import read_qos, split_definitions
 from weft.sm.control import ManagerSocket, OutOfDate
-from weft.tenants.drivers.driver import Checked, FabricChangedError, Observed
-from weft.tenants.drivers.inventory import inventory_of
+from weft.tenants.drivers.driver import Checked, FabricChangedError, Observed, inventory_of
 from weft.tenants.drivers.partition_files import as_read, check_index0, read_definitions, write_definitions
 from weft.tenants.partitions import Allocation, Inventory, Partition
 

@@ -18,6 +18,8 @@ from typing import Any, TypeVar
 from weft import runtime
 from weft.errors import ConfigError, SubnetError
 from weft.verbs.hardware import HOST
+from weft.verbs.perftest.kinds import Connection
+from weft.verbs.perftest.plan import Plan
 
 LOOPBACK = "127.0.0.1"
 _LINE_BYTES = 16 << 20
@@ -183,3 +185,16 @@ def check_host(called: str, actual: str) -> None:
     raise ConfigError(
         f"the server at this port runs on {actual}, not on {called}: give the server on {called} another port with -p"
     )
+
+
+_LOST_AFTER_S = 5.0
+_QUIET_S = 0.2  # after the peer has reported that it sent all
+
+
+def is_over(peer: Peer, plan: Plan, quiet_s: float) -> bool:
+    """Return whether missing messages are lost. Reliable connections report that themselves."""
+    if peer.is_gone():
+        raise SubnetError("the peer closed the connection")
+    if plan.connection is Connection.RC:
+        return False
+    return quiet_s > _LOST_AFTER_S or (quiet_s > _QUIET_S and peer.has_message())

@@ -32,13 +32,11 @@ from weft.verbs.errors import PyverbsError
 from weft.verbs.perftest import exchange, report
 from weft.verbs.perftest.endpoint import Address, Endpoint, Port, open_port
 from weft.verbs.perftest.engines import choose, load
-from weft.verbs.perftest.exchange import build
-from weft.verbs.perftest.header import addresses, settings
+from weft.verbs.perftest.exchange import build, is_over
 from weft.verbs.perftest.kinds import Connection, Verb, parse_test
 from weft.verbs.perftest.loop import Batch, Loop
 from weft.verbs.perftest.plan import EndpointArguments, Plan, Style, parse
-from weft.verbs.perftest.report import BandwidthRow, LatencyRow, Row, Times, bandwidth_row, row_of
-from weft.verbs.perftest.watch import is_over
+from weft.verbs.perftest.report import LINE, BandwidthRow, LatencyRow, Row, Times, bandwidth_row, row_of
 from weft.version import __version__
 
 WAITING = "* Waiting for client to connect... *"
@@ -290,3 +288,58 @@ def _together(rows: Sequence[BandwidthRow]) -> BandwidthRow:
         average_gbit_s=float(np.average([row.average_gbit_s for row in rows], weights=messages)),
         message_rate_mpps=float(np.average([row.message_rate_mpps for row in rows], weights=messages)),
     )
+
+
+def settings(end: Endpoint, engine: str) -> list[str]:
+    plan, port = end.plan, end.port
+    kind = f"{plan.atomic} " if plan.verb is Verb.ATOMIC else ""
+    lines = [
+        LINE,
+        plan.test.headline(bidirectional=plan.bidirectional, kind=kind),
+        f" Dual-port       : OFF\t\tDevice         : {port.ctx.name}",
+        f" Number of qps   : {plan.qps}\t\tTransport type : IB",
+        f" Connection type : {plan.connection}\t\tUsing SRQ      : OFF",
+        " PCIe relax order: Unsupported\t\tLock-free      : OFF",
+        " ibv_wr* API     : OFF\t\tUsing Enhanced Reorder      : OFF",
+    ]
+    if not end.side or plan.bidirectional:
+        lines.append(f" TX depth        : {plan.depth}")
+    if plan.verb is Verb.SEND and (end.side or plan.bidirectional):
+        lines.append(f" RX depth        : {plan.rx_depth}")
+    if not plan.test.is_latency:
+        lines += [f" CQ Moderation   : {plan.messages_per_completion(max(end.sizes))}", " CQE Poll Batch  : 16"]
+    lines += [
+        f" Mtu             : {end.mtu_bytes}[B]",
+        f" Link type       : {'Ethernet' if port.is_ethernet else 'IB'}",
+    ]
+    if port.gid_index >= 0:
+        lines.append(f" GID index       : {port.gid_index}")
+    lines += [
+        f" Outstand reads  : {plan.outs}"
+        if plan.verb.is_answered
+        else f" Max inline data : {plan.inline_max_bytes}[B]",
+        " rdma_cm QPs\t : OFF",
+        f" Data ex. method : Ethernet\t\tEngine         : {engine}",  # the last is weft's own
+    ]
+    return lines
+
+
+def addresses(end: Endpoint) -> list[str]:
+    sides = (("local", end.addresses()), ("remote", end.remote))
+    return [line for side, ends in sides for address in ends for line in _address(end, side, address)]
+
+
+def _address(end: Endpoint, side: str, address: Address) -> list[str]:
+    text = f" {side} address: LID {_hex(address.lid, 4)} QPN {_hex(address.qpn, 6)} PSN {_hex(address.psn, 6)}"
+    if end.plan.verb is Verb.READ:
+        text += f" OUT {_hex(address.outs, 4)}"
+    if end.plan.verb in (Verb.READ, Verb.WRITE):
+        text += f" RKey {_hex(address.rkey, 8)} VAddr {_hex(address.vaddr, 16)}"
+    if end.port.gid_index < 0:
+        return [text]
+    return [text, " GID: " + ":".join(f"{number:02d}" for number in bytes.fromhex(address.gid.replace(":", "")))]
+
+
+def _hex(value: int, width: int) -> str:
+    """Format a number as C's %#0*x, which omits the 0x of 0."""
+    return f"{value:#0{width}x}" if value else "0" * width

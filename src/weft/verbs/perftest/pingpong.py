@@ -21,10 +21,10 @@ from weft.verbs.perftest.arguments import Arguments, number
 from weft.verbs.perftest.devinfo import gid_text
 from weft.verbs.perftest.endpoint import Address, Endpoint, open_port
 from weft.verbs.perftest.engines import choose, load
+from weft.verbs.perftest.exchange import is_over
 from weft.verbs.perftest.kinds import LIMITS, Connection, Test
 from weft.verbs.perftest.loop import Batch
 from weft.verbs.perftest.plan import EndpointArguments, Plan, create_from
-from weft.verbs.perftest.watch import is_over
 
 NAMES = {f"ibv_{kind.lower()}_pingpong": kind for kind in Connection}
 _SIZES = {Connection.RC: 4096, Connection.UC: 4096, Connection.UD: 1024}

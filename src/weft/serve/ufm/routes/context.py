@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+import threading
+import time
+from collections.abc import Callable, Coroutine, Hashable, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, TypeVar
@@ -24,8 +26,25 @@ from weft.serve.ufm.instances import Instances
 from weft.serve.ufm.jobs import Journal
 from weft.serve.ufm.shapes import Picture
 from weft.serve.ufm.telemetry import Telemetry
-from weft.serve.ufm.versions import Versions
 from weft.serve.ufm.watch import Watch
+
+
+class Versions:
+    """A version number for each collection. It grows with each change and over restarts, since it is a time."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, tuple[Hashable, int]] = {}
+        self._lock = threading.Lock()
+
+    def numbers(self, contents: Mapping[str, Hashable]) -> dict[str, int]:
+        """Return the version of each collection. `contents`: values that change with the collections, by name."""
+        with self._lock:
+            for name, content in contents.items():
+                before, number = self._seen.get(name, (None, 0))
+                if name not in self._seen or before != content:
+                    self._seen[name] = content, max(number + 1, int(time.time()))
+            return {name: self._seen[name][1] for name in contents}
+
 
 _T = TypeVar("_T")
 _Handler = Callable[[Request], Coroutine[Any, Any, Response]]

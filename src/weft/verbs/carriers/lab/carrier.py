@@ -16,10 +16,9 @@ import struct
 from collections.abc import Callable
 
 from weft.errors import ConfigError, SubnetError
-from weft.verbs.carriers.lab.address_vector import AddressVector
 from weft.verbs.carriers.lab.connection import QUEUE_PAIR_BITS, Event, Kind, Line, packets_in
 from weft.verbs.carriers.lab.memory_grants import MemoryGrants
-from weft.verbs.carriers.lab.paths import Paths, group_of
+from weft.verbs.carriers.lab.paths import AddressVector, Paths, group_of
 from weft.verbs.carriers.lab.port_facts import Facts, events_between
 from weft.verbs.carriers.loopback import EMPTY_BYTES
 from weft.verbs.carriers.processes.handover import PeerMemories

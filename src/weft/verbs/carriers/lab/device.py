@@ -16,10 +16,10 @@ from weft.errors import ConfigError, SubnetError
 from weft.ids import Lid
 from weft.verbs.attributes.address import AHAttr
 from weft.verbs.attributes.text import be64toh
-from weft.verbs.carriers.lab.address_vector import AddressVector
 from weft.verbs.carriers.lab.carrier import LabCarrier
 from weft.verbs.carriers.lab.connection import Line
 from weft.verbs.carriers.lab.memory_grants import MemoryGrants
+from weft.verbs.carriers.lab.paths import AddressVector
 from weft.verbs.carriers.lab.port_facts import Facts, Watcher
 from weft.verbs.carriers.processes.adapter import Opening
 from weft.verbs.carriers.processes.device import LOOPBACK

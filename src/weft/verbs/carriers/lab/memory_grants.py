@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from weft.errors import ConfigError, SubnetError
-from weft.verbs.carriers.lab.address_vector import AddressVector
 from weft.verbs.carriers.lab.connection import METERS, QUEUE_PAIR_BITS, Line
+from weft.verbs.carriers.lab.paths import AddressVector
 from weft.verbs.carriers.places import place_of
 from weft.verbs.shm.layout import MeterRecord
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from weft.errors import ConfigError, SubnetError
-from weft.verbs.carriers.lab.address_vector import AddressVector
 from weft.verbs.carriers.lab.connection import Line
 from weft.verbs.carriers.lab.port_facts import Facts
 from weft.wire.format import Format, Malformed
@@ -130,3 +130,19 @@ class Paths:
             if response.status != Status.BUSY or time.monotonic() > until_s:
                 return None if response.status else response.data
             time.sleep(_BUSY_S)
+
+
+@dataclass(frozen=True, slots=True)
+class AddressVector:
+    """An address vector. Two are equal if they have the same peer: by LID, and by GIDs if they have any.
+
+    Its text has the same fields: processes compare it.
+    """
+
+    lid: int
+    gids: tuple[int, int] | None = None  # destination, source
+    sl: int = field(default=0, compare=False, repr=False)
+    path_bits: int = field(default=0, compare=False, repr=False)
+    flow_label: int = field(default=0, compare=False, repr=False)
+    hop_limit: int = field(default=64, compare=False, repr=False)
+    traffic_class: int = field(default=0, compare=False, repr=False)
