@@ -7,7 +7,6 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from weft.verbs.carriers.lab.address_vector import AddressVector
 
 from weft import runtime
 from weft.errors import ConfigError
@@ -18,7 +17,7 @@ from weft.verbs.carriers.lab import connection
 from weft.verbs.carriers.lab.carrier import LabCarrier
 from weft.verbs.carriers.lab.connection import Event, Kind, Line, frame, frames_in, packets_frame, packets_in
 from weft.verbs.carriers.lab.device import LabDevice
-from weft.verbs.carriers.lab.paths import group_of
+from weft.verbs.carriers.lab.paths import AddressVector, group_of
 from weft.verbs.carriers.lab.port_facts import Facts, events_between
 from weft.verbs.carriers.loopback import Loopback
 from weft.verbs.enums import ibv_event_type
