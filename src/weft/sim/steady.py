@@ -75,7 +75,7 @@ class Steady:
     jobs: tuple[LoadJob, ...]
     job_wanted_gbit_s: NDArray[np.float64]  # [job] -> payload demand
     job_gbit_s: NDArray[np.float64]  # [job] -> payload that arrives
-    # [job] -> share of its demand that the slowest pair gets, table paces a synchronous job
+    # [job] -> share of its demand that the slowest pair gets, which paces a synchronous job
     job_slowest: NDArray[np.float64]
     bit_error_rate: NDArray[np.float64]  # received data, after error correction
     symbol_error_rate: NDArray[np.float64]  # before error correction; 0 on lines without it
@@ -85,35 +85,19 @@ class Steady:
     busy: NDArray[np.float64]  # share of the time spent sending
     wait: NDArray[np.float64]  # share of the time with packets to send, but no credit
     hop_first: NDArray[np.int64]  # [flow + 1]
-    hop: NDArray[np.int32]  # slots by table flows leave, hop by hop
+    hop: NDArray[np.int32]  # slots by which flows leave, hop by hop
     flow_packets_s: NDArray[np.float64]
     lost: tuple[tuple[int, Reason, int], ...]  # slot where flows end early, the reason, and how many
 
 
-def _ring(n: int, _: np.random.Generator) -> Flows:
-    return shift(n, 1)
-
-
-def _all_to_all(n: int, _: np.random.Generator) -> Flows:
-    return np.concatenate([shift(n, by) for by in range(1, n)])
-
-
 def _permutation(n: int, rng: np.random.Generator) -> Flows:
-    """Return the pairs of a random ring, in table no host sends to itself."""
+    """Return the pairs of a random ring, in which no host sends to itself."""
     order = rng.permutation(n)
     return np.column_stack((order, np.roll(order, -1))).astype(np.int32)
 
 
-def _incast(n: int, _: np.random.Generator) -> Flows:
-    senders = np.arange(1, n, dtype=np.int32)
-    return np.column_stack((senders, np.zeros_like(senders)))
-
-
 def _storage(n: int, _: np.random.Generator) -> Flows:
-    """Return the pairs of storage traffic:
-
-    the first hosts are servers; each other host reads from one and writes to it.
-    """
+    """Return the pairs of storage traffic: each host but the first ones, the servers, reads and writes."""
     stores = max(1, n // _STORES)
     clients = np.arange(stores, n, dtype=np.int32)
     servers = (clients - stores) % stores
@@ -121,10 +105,10 @@ def _storage(n: int, _: np.random.Generator) -> Flows:
 
 
 PATTERNS: dict[str, Callable[[int, np.random.Generator], Flows]] = {
-    "ring": _ring,
-    "all-to-all": _all_to_all,
+    "ring": lambda n, rng: shift(n, 1),
+    "all-to-all": lambda n, rng: np.concatenate([shift(n, by) for by in range(1, n)]),
     "permutation": _permutation,
-    "incast": _incast,
+    "incast": lambda n, rng: np.column_stack((np.arange(1, n), np.zeros(n - 1))).astype(np.int32),
     "storage": _storage,
 }
 

@@ -274,9 +274,8 @@ class _Parser:
         ((line, name),) = block.said["qos-level-name"]
         level = self.levels.get(_key(name))
         if level is None:
-            self.refuse(
-                line, name, f"the name of a qos-level: {', '.join(level.name for level in self.levels.values())}"
-            )
+            names = ", ".join(level.name for level in self.levels.values())
+            self.refuse(line, name, f"the name of a qos-level: {names}")
         return Rule(
             level=level,
             sources=tuple(self.each(block, "source", self.known_group)),
@@ -306,10 +305,7 @@ class _Parser:
         return self.groups[_key(text)]
 
     def number(self, block: _Block, key: str, low: int, high: int) -> int | None:
-        if key not in block.said:
-            return None
-        ((line, text),) = block.said[key]
-        return self.checked(line, text, low, high)
+        return self.checked(*block.said[key][0], low, high) if key in block.said else None
 
     def checked(self, line: int, text: str, low: int, high: int) -> int:
         try:

@@ -56,8 +56,7 @@ def _weakly(method: Callable[_P, None]) -> Callable[_P, None]:
     reference = weakref.WeakMethod(method)
 
     def call(*args: _P.args, **kwargs: _P.kwargs) -> None:
-        alive = reference()
-        if alive is not None:
+        if (alive := reference()) is not None:
             alive(*args, **kwargs)
 
     return call
@@ -192,9 +191,8 @@ class CMID(Groups):
         is_v4 = is_ipv4(rai.dst)
         self._source = self._source or self._own_gid(rai.src, action, is_v4=is_v4)
         self._target, self._port = hardware.present()[0].gid_at(rai.dst), rai.dst_port
-        self._own_port = (
-            self._own_port or rai.src_port or random.choice(_EPHEMERAL_PORTS)
-        )  # not claimed: no peer connects to it
+        # Not claimed: no peer connects to it.
+        self._own_port = self._own_port or rai.src_port or random.choice(_EPHEMERAL_PORTS)
         self._tell(CmNotice(kind=_E.RDMA_CM_EVENT_ADDR_RESOLVED))
 
     def resolve_addrinfo(
@@ -284,7 +282,7 @@ class CMID(Groups):
         action = "Failed to Connect"
         if not self._target:
             raise PyverbsRDMAError(action, errno.EINVAL, "call resolve_addr first")
-        self._take(param, self._request_bytes, action)
+        self._take(param, _REQUEST_BYTES[self.is_datagram] - (0 if self.speaks_ib else ADDRESSES_BYTES), action)
         with self._adapter.lock:
             to = self._target, self._source
             connection = agent_of(self._adapter).open_connection(to, _weakly(self._tell), is_datagram=self.is_datagram)
@@ -323,22 +321,15 @@ class CMID(Groups):
             connection.disconnect()
         self._wait(_E.RDMA_CM_EVENT_DISCONNECTED, action)
 
-    @property
-    def _request_bytes(self) -> int:
-        return _REQUEST_BYTES[self.is_datagram] - (0 if self.speaks_ib else ADDRESSES_BYTES)
-
     def _take(self, param: ConnParam | None, most_bytes: int, action: str) -> None:
         """Set the parameters of the connection. Raise PyverbsRDMAError if the private data is too long."""
-        accepted = param or self._usual_param()
-        if len(accepted.private_data) > most_bytes:
-            reason = f"{len(accepted.private_data)} bytes of private data: {most_bytes} at most"
+        if param is None:  # the defaults of librdmacm: the adapter's limits, and the most retries
+            limits = self.ctx.query_device() if self.ctx is not None else DeviceAttr()
+            param = ConnParam(resources=limits.max_qp_rd_atom, depth=limits.max_qp_init_rd_atom, retry=7, rnr_retry=7)
+        if len(param.private_data) > most_bytes:
+            reason = f"{len(param.private_data)} bytes of private data: {most_bytes} at most"
             raise PyverbsRDMAError(action, errno.EINVAL, reason)
-        self._param = accepted
-
-    def _usual_param(self) -> ConnParam:
-        """Return the defaults of librdmacm: the adapter's limits, and the most retries."""
-        limits = self.ctx.query_device() if self.ctx is not None else DeviceAttr()
-        return ConnParam(resources=limits.max_qp_rd_atom, depth=limits.max_qp_init_rd_atom, retry=7, rnr_retry=7)
+        self._param = param
 
     def _require_connection(self, action: str) -> CmConnection:
         if self._connection is None:
@@ -354,17 +345,14 @@ class CMID(Groups):
     def _release(self) -> None:
         if self._service is not None or self._connection is not None or self._groups:
             with self._adapter.lock:
-                self._leave_others()
+                if self._service is not None:
+                    agent_of(self._adapter).listeners.pop(self._service, None)
+                if self._connection is not None:
+                    self._connection.close()
+                self._leave_all()
         for claim in self._claims:
             claim.close()
         self._close_traffic()
-
-    def _leave_others(self) -> None:
-        if self._service is not None:
-            agent_of(self._adapter).listeners.pop(self._service, None)
-        if self._connection is not None:
-            self._connection.close()
-        self._leave_all()
 
     # -- queue pairs --------------------------------------------------------------------------------------------------
 
