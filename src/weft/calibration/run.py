@@ -11,7 +11,7 @@ from weft.errors import find_named
 from weft.fabric.rates import Sourced, read_data
 
 
-class Run(Sourced, kw_only=True):
+class Run(Sourced, frozen=True, kw_only=True):
     """A published run. The note has assumptions that the source does not state."""
 
     name: str
