@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from weft.errors import ConfigError, SubnetError
-from weft.jobs.counts import difference
-from weft.jobs.environment import JobEnvironment, variables
+from weft.jobs.job import JobEnvironment, difference, variables
 from weft.jobs.placement import Placement, place
 from weft.lab.rank_hosts import PortCounts, RankHost
 
