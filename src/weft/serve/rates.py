@@ -24,7 +24,7 @@ class Rates:
         self._buckets: dict[Hashable, _Bucket] = {}  # least recently used first
 
     def spend(self, caller: Hashable, cost: float = 1.0) -> float:
-        """Return 0 and take `cost` from the caller's bucket, or seconds until it holds 1 again."""
+        """Return 0 and take `cost`, at most 1, from the caller's bucket, or seconds until it holds 1 again."""
         now_s = time.monotonic()
         bucket = self._buckets.pop(caller, None)
         if bucket is None:
@@ -34,7 +34,7 @@ class Rates:
         self._buckets[caller] = bucket
         bucket.left = min(self._most, bucket.left + (now_s - bucket.at_s) * self._per_s)
         bucket.at_s = now_s
-        if bucket.left < max(cost, 1.0):
+        if bucket.left < 1.0:
             return (1.0 - bucket.left) / self._per_s
         bucket.left -= cost
         return 0.0
