@@ -54,6 +54,18 @@ def test_a_plan_says_what_moved_switches_would_save(capsys, tmp_path):
     assert moved["bill"]["low_usd"] <= messages["bill"]["low_usd"] - min(saving["usd"])
 
 
+def test_the_possible_saving_follows_the_users_own_prices(capsys, tmp_path):
+    prices = tmp_path / "quotes.toml"
+    quotes = {"transceiver port": 1_000, "DAC cable": 0, "ACC cable": 0, "fibre": 0}
+    prices.write_text(
+        "".join(f'"{name}" = {{ usd = {usd}, source = "x", date = 2026-11-02 }}\n' for name, usd in quotes.items())
+    )
+    arguments = "--servers", "53", "--server", "dgx-b200", "--json", "--prices", str(prices)
+    saving = json.loads(said(capsys, *arguments))["possible_saving"]
+    replaced = saving["optical_before"] - saving["optical_after"]
+    assert saving["usd"] == [2_000 * replaced] * 2, "a port at either end of each optical link"
+
+
 def test_a_sum_without_switches_is_no_sum(capsys, tmp_path):
     out = said(capsys, "--gpus", "64", "--fabric", "opa-400", "--folder", str(tmp_path / "p"))
     assert "has no total price, because switches or adapters have none" in out

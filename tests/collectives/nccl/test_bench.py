@@ -227,12 +227,15 @@ def test_a_time_that_jumps_with_nccls_choice_is_explained_below_the_table(tmp_pa
     (tmp_path / "one.yaml").write_text(ONE_GPU)
     ranks = place(prepare(weft.load(f"star:hosts=2,server={tmp_path / 'one.yaml'}")))
     sizes = Sizes(min_bytes=2 << 20, max_bytes=9 << 19, factor=1, step_bytes=1 << 19)
-    table = run(ranks, Settings(collective=Collective.ALL_REDUCE, sizes=sizes, algorithms=(Algorithm.TREE,)))
+    settings = Settings(collective=Collective.ALL_REDUCE, sizes=sizes, algorithms=(Algorithm.TREE,))
+    table = run(ranks, settings)
     assert [row.estimate.protocol for row in table.rows][-3:] == [Protocol.SIMPLE, Protocol.LL128, Protocol.LL128]
     notes = [line for line in nccl_tests.text(table) if "tuning model" in line]
     assert len(notes) == 1
     assert "From 4,194,304 bytes on NCCL's tuning model takes Tree/LL128" in notes[0]
     assert nccl_tests.report(table)["weft"]["slower_choices"] == [notes[0].removeprefix("# ")]
+    in_windows = run(ranks, replace(settings, windows=True))
+    assert tuner.much_slower_choices(in_windows) == [], "--tuner writes no file for buffers in windows"
 
 
 def test_a_choice_near_the_fastest_is_not_named(table: bench.Table) -> None:
