@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from weft.advise.formatting import short_trust
+from weft.cli import app
 from weft.cli.advise import _case
 from weft.errors import ConfigError
 
@@ -16,6 +18,9 @@ from weft.errors import ConfigError
     ("options", "said"),
     [
         ({"gpus": 12}, "--gpus 12 must be a multiple of 8, the GPUs of a dgx-h100: --gpus 8"),
+        ({"gpus": 23}, "--gpus 23 must be a multiple of 8, the GPUs of a dgx-h100: --gpus 16"),
+        ({"gpus": 5}, "--gpus 5 must be a multiple of 8, the GPUs of a dgx-h100: --gpus 8"),
+        ({"gpus": 0}, "--gpus 0 must be a multiple of 8, the GPUs of a dgx-h100: --gpus 8"),
         ({"gpus": 8, "servers": 1}, "use --gpus or --servers, not both"),
         ({"workload": "train"}, "no workload 'train'; did you mean training"),
         ({"budget_usd": "lots"}, "budget must be a number above 0, got 'lots'"),
@@ -35,6 +40,23 @@ def test_defaults_depend_on_the_work():
     assert _case({"workload": "web", "servers": 3}, None, cloud=False, seed=1).server == "host"
     case = _case({"workload": "parallel-fs", "servers": 4}, None, cloud=True, seed=2)
     assert (case.workload, case.bytes_sent, case.cloud, case.seed) == ("storage", 128 << 20, True, 2)
+
+
+def test_answer_names_the_cheaper_fabric_of_those_that_are_alike(capsys):
+    """Two web servers: all fabrics take as long, so the cheapest is the answer, and others are said to cost more."""
+    app(["advise", "--workload", "web", "--servers", "2"])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "You do not need InfiniBand: take TCP on 100G Ethernet."
+    assert lines[1].startswith("  For 2 servers, web: ")
+    assert "NDR InfiniBand as long, TCP on 400G Ethernet as long." in lines[2]
+    assert re.fullmatch(r"  - The fabric costs .* USD to buy, .* NDR InfiniBand \+\d+ %, TCP on 400G .*\.", lines[3])
+    assert [line.split("  ")[0].strip() for line in lines if " ms" in line and "│" not in line][-3:] == [
+        "* TCP on 100G Ethernet",
+        "NDR InfiniBand",
+        "TCP on 400G Ethernet",
+    ]
+    assert lines[-1].startswith("How far to trust it: ")
+    assert lines[-1].endswith("When the answer would change: --explain")
 
 
 def test_line_on_trust_names_only_evidence_that_the_answer_uses():
