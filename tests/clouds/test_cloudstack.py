@@ -44,6 +44,14 @@ def run(server, tmp_path, monkeypatch, capsys) -> Callable[..., tuple[int, str, 
     return command
 
 
+@pytest.mark.parametrize("words", [[], ["implement-network", "file"], ["implement-network", "file", "60", "more"]])
+def test_a_wrong_number_of_arguments_prints_the_usage(monkeypatch, capsys, words):
+    monkeypatch.setattr(sys, "argv", ["weft-cloudstack", *words])
+    with pytest.raises(SystemExit, match="1"):
+        main()
+    assert "usage: weft-cloudstack COMMAND PAYLOAD-FILE TIMEOUT" in capsys.readouterr().err
+
+
 def test_the_documented_setup_installs_a_script_that_cloudstack_can_call(server, tmp_path, monkeypatch):
     if shutil.which("jq") is None:
         pytest.skip("jq is not installed")

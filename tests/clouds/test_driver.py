@@ -269,6 +269,14 @@ def test_resync_raises_while_ufm_is_away(neutron, server, resync):
         resync()
 
 
+def test_resync_raises_when_ufm_goes_away_between_two_calls(neutron, server, resync, monkeypatch):
+    neutron.networks = [NETWORK_ROW]
+    monkeypatch.setattr(server, "answer", lambda method, path, body: (200 if path == "resources/pkeys" else 503, {}))
+    with pytest.raises(UfmError):
+        resync()
+    assert neutron.errors == []
+
+
 def test_the_worker_resyncs_until_it_is_stopped_and_survives_errors(neutron, driver, server):
     neutron.settings.resync_interval = 0.01
     neutron.networks, server.status = [NETWORK_ROW], 503

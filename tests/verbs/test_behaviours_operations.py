@@ -23,7 +23,7 @@ from weft.verbs.enums import (
 from weft.verbs.hca.queue_pair import QueuePair
 from weft.verbs.hca.receiving import ReceiveQueue
 from weft.verbs.hca.regions import Region
-from weft.verbs.hca.segment import Op, Segment, Service
+from weft.verbs.hca.segment import Nak, Op, Segment, Service
 from weft.verbs.hca.work import ReceiveWork, SendWork
 
 S = ibv_qp_state
@@ -139,6 +139,18 @@ def test_30_a_region_is_not_closed_by_a_request():
     wire.run()
     assert wire.a.done() == [(1, int(ibv_wc_status.IBV_WC_MW_BIND_ERR))]  # "memory management operation error"
     assert (wire.a.region.is_open, a.state) == (True, S.IBV_QPS_ERR)
+
+
+def test_30_a_write_ends_with_an_access_error_when_its_region_is_closed_between_two_packets():
+    wire = Wire()
+    _, b = connected(wire)
+    region = wire.b.adapter.regions.register(wire.b.pd, wire.b.at, 2048, ALL)
+    target = {"va": wire.b.at, "rkey": region.key, "length": 2048}
+    arrive(wire, request(b, Op.WRITE, 0, b"x" * 1024, **target, first=True, last=False))
+    wire.b.adapter.regions.drop(region)
+    arrive(wire, request(b, Op.WRITE, 1, b"y" * 1024, **target, first=False, last=True))
+    assert answers(wire)[-1] == (Op.ACKNOWLEDGE, 1, 0x60 | Nak.REMOTE_ACCESS_ERROR)
+    assert wire.b.get(1023, 2) == b"x\0"
 
 
 def test_31_answers_of_reads_have_consecutive_psns_in_the_order_of_the_reads():

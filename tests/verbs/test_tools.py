@@ -388,6 +388,14 @@ def test_devinfo_says_what_queries_say():
     assert "Unknown flags" not in text
 
 
+def test_devinfo_lists_the_on_demand_paging_of_each_transport():
+    lines = devinfo.main(["-v"]).splitlines()
+    caps = [lines.index(f"\t{name}_odp_caps:") for name in ("general", "rc", "uc", "ud", "xrc")]
+    assert caps == sorted(caps)
+    assert all(line.startswith("\t\t") for at in caps for line in lines[at + 1 : at + 2])
+    assert not [line for line in lines if "SUPPORT_SRQ_RECV" in line]
+
+
 def test_devinfo_in_short():
     assert devinfo.main(["-l"]) == "1 HCA found:\n\tmlx5_0\n"
     short = devinfo.main(["-d", "mlx5_0", "-i", "1"]).splitlines()
