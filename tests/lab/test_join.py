@@ -20,7 +20,7 @@ from weft.errors import ConfigError
 from weft.fabric.counters import Counter
 from weft.lab import attach
 from weft.lab.join import session as sessions
-from weft.lab.join.server import parse_address
+from weft.lab.join.server import parse_address, show_address
 from weft.lab.lab import Lab
 from weft.verbs import enums as e
 from weft.verbs import hardware
@@ -168,7 +168,33 @@ def test_who_answers_must_know_the_token_too(lab, join):
     assert "does not know the token" in messages
 
 
-@pytest.mark.parametrize("address", ["127.0.0.1", "7471", "fd00::1:7471", "127.0.0.1:99999", ":7471"])
+@pytest.mark.parametrize(
+    ("address", "parts"),
+    [
+        ("10.0.0.1:7471", ("10.0.0.1", 7471)),
+        ("[fd00::1]:65535", ("fd00::1", 65535)),
+        ("lab.example:0", ("lab.example", 0)),
+    ],
+)
+def test_an_address_is_a_name_or_an_address_of_either_ip_version(address, parts):
+    assert parse_address(address) == parts
+    assert show_address(parts) == address
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "127.0.0.1",
+        "7471",
+        "fd00::1:7471",
+        "[fd00::1:7471",
+        "fd00::1]:7471",
+        "127.0.0.1:65536",
+        "127.0.0.1:\u0663",
+        "127.0.0.1:-1",
+        ":7471",
+    ],
+)
 def test_an_address_has_a_host_and_a_port(address):
     with pytest.raises(ConfigError, match=r"7471"):
         parse_address(address)
