@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,12 @@ def test_cards_below_one_switch_have_their_slots_and_two_processors_the_link_bet
     assert gbyte_s(cards, (0, 1)) == pytest.approx(SLOT_GBYTE_S, rel=0.03)
     assert gbyte_s(cards, (0, 2)) == pytest.approx(SLOT_GBYTE_S, rel=0.03)
     assert gbyte_s(cards, (0, 4)) == pytest.approx(22, rel=0.03)  # Sapphire Rapids, as NCCL counts newer ones too
+
+
+def test_all_columns_of_a_joined_fabric_are_equally_long(cards: weft.Fabric) -> None:
+    for columns in (cards.nodes, cards.ports, cards.links):
+        lengths = {column.name: len(getattr(columns, column.name)) for column in fields(columns)}
+        assert set(lengths.values()) == {len(columns)}, lengths
 
 
 def test_cards_share_their_switch_s_way_up_and_not_the_switch(cards: weft.Fabric) -> None:

@@ -65,6 +65,23 @@ def test_any_damaged_tree_that_hangs_together_is_routed_without_deadlock(hosts, 
     assert verdict.vls == 1
 
 
+def test_a_leaf_that_is_not_beside_the_trunk_spreads_destinations_over_its_parallel_cables():
+    """Four hosts on `t`, below which three branches end in leaves with two cables up each."""
+    builder = FabricBuilder("branches")
+    top, *switches = builder.add_nodes(NodeKind.SWITCH, ["t", "m1", "m2", "m3", "e1", "e2", "e3"], n_ports=8).tolist()
+    hosts = builder.add_nodes(NodeKind.HCA, [f"h{number}" for number in range(7)], n_ports=1).tolist()
+    builder.add_links(hosts[:4], 1, top, [1, 2, 3, 4], "EDR")
+    builder.add_links(hosts[4:], 1, switches[3:], 1, "EDR")
+    builder.add_links(top, [5, 6, 7], switches[:3], 1, "EDR")
+    for port in (2, 3):
+        builder.add_links(switches[:3], port, switches[3:], port, "EDR")
+    fabric = route(builder.build(), Options(engine="fat-tree")).fabric
+    lids = fabric.tables.lid[[fabric.find_port(f"h{number}/1").slot for number in range(4)]]
+    for leaf in ("e1", "e2", "e3"):
+        ports = fabric.tables.lft[fabric.tables.switch_row[fabric.node_index[leaf]], lids]
+        assert sorted(ports.tolist()) == [2, 2, 3, 3]
+
+
 def test_leaf_to_leaf_paths_are_shortest_on_the_real_selene(selene):
     """Up/down rooted at a leaf needs 72 link crossings more than shortest paths, of 53 million."""
     best = measure(route(selene, Options(engine="min-hop")).fabric, bisections=2)

@@ -83,11 +83,13 @@ def test_the_extended_way_of_posting_knows_them_too(node):
     a.wr_start()
     a.wr_id, a.wr_flags = 4, e.IBV_SEND_SIGNALED
     a.wr_rdma_write(node.mr.rkey, node.mr.buf + 512)
+    next_psn = eec.query().sq_psn
     a.wr_set_rd_addr(eec, b.qp_num, Q_KEY)
     a.wr_set_sge(node.sge(0, 8))
     a.wr_complete()
     assert [(wc.wr_id, wc.status) for wc in poll(node.cq, 1)] == [(4, e.IBV_WC_SUCCESS)]
     assert node.mr.read(8, 512) == b"extended"
+    assert eec.query().sq_psn == next_psn + 1
 
 
 def test_an_ee_context_goes_through_the_states_with_what_each_needs(node):
