@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import errno
 
 import pytest
@@ -368,6 +369,27 @@ def test_48_a_current_state_that_it_is_not_in_is_refused(node):
     refused(errno.EINVAL, qp.modify, attr, M.IBV_QP_STATE | M.IBV_QP_CUR_STATE)
     attr.cur_qp_state = S.IBV_QPS_RTS
     qp.modify(attr, M.IBV_QP_STATE | M.IBV_QP_CUR_STATE)
+
+
+def test_48_attributes_that_are_not_in_the_mask_change_nothing(node):
+    qp, _ = connect(node, IBV_QPT_RC)
+    before = copy.copy(qp.core.settings)
+    attr = QPAttr(qp_state=S.IBV_QPS_RTS)
+    attr.path_mtu = IBV_MTU_256
+    for name in (
+        "timeout",
+        "retry_cnt",
+        "rnr_retry",
+        "min_rnr_timer",
+        "dest_qp_num",
+        "rq_psn",
+        "sq_psn",
+        "max_rd_atomic",
+    ):
+        setattr(attr, name, 1)
+    attr.max_dest_rd_atomic = attr.qp_access_flags = 1
+    qp.modify(attr, M.IBV_QP_STATE)
+    assert qp.core.settings == before
 
 
 def test_48_what_was_set_is_what_is_asked(node):

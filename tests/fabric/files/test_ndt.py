@@ -61,6 +61,8 @@ def test_the_line_cards_of_a_director_are_switches_of_their_own(read):
     fabric = read(SHORT + "leaf1,Port 21,dir1,Blade 16_Port 2/20,Data\nleaf1,Port 22,dir1,Blade 04_Port 1/7,Data\n")
     assert [switch.name for switch in fabric.switches] == ["leaf1", "dir1-L16-U2", "dir1-L4-U1"]
     assert fabric["leaf1/21"].peer.name == "dir1-L16-U2/20"
+    fabric = read(SHORT + "leaf1,Port 21,dir1,Blade 16_Port 2/1,Data\nleaf1,Port 22,h1,Port 1,Data\n")
+    assert [switch.name for switch in fabric.switches] == ["leaf1", "dir1"]
 
 
 def test_the_long_form_tells_speed_and_length(read):

@@ -18,6 +18,7 @@ from weft.fabric.model import Fabric
 from weft.fabric.spec import load
 from weft.fabric.tables import NO_ROUTE
 from weft.ids import Guid, Lid
+from weft.routing.route import route
 
 DATA = Path(__file__).parent / "data"
 READERS = {
@@ -85,6 +86,16 @@ def test_a_subnet_list_is_read_whole(folder):
 def test_a_subnet_list_is_written_as_opensm_wrote_it(fabric, folder):
     expected = (folder / "opensm-subnet.lst").read_text(encoding="utf-8")
     assert lines(opensm.subnet_lst_text(fabric, sm_lid=1)) == lines(expected)
+
+
+def test_guids_and_lids_of_a_subnet_list_are_hexadecimal(tmp_path):
+    fabric = route(load("fat-tree:hosts=32,radix=8")).fabric
+    (tmp_path / "opensm-subnet.lst").write_text(opensm.subnet_lst_text(fabric))
+    result = opensm.read(tmp_path / "opensm-subnet.lst")
+    assert max(port.lid for host in fabric.hcas for port in host.ports) >= 0x20
+    for node in fabric.hcas:
+        port = result.find_node(node.name).port(1)
+        assert (port.lid, port.guid) == (node.port(1).lid, node.port(1).guid)
 
 
 def test_links_without_lids_are_not_active(fabric):
