@@ -148,8 +148,10 @@ class MutantRuns:
         self._failed = False
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Note a failure."""
+        """Note a failure, and stop the timer of `_record`."""
         self._failed |= report.failed
+        if report.when != "setup":
+            signal.setitimer(signal.ITIMER_VIRTUAL, 0)
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """Run the mutants instead of the tests."""
@@ -180,11 +182,13 @@ class MutantRuns:
         return True
 
     def _record(self) -> int:
-        call_recorder.start()
         signal.signal(signal.SIGVTALRM, _fail_slow_test)
         for item, following in zip(self._items.values(), [*list(self._items.values())[1:], None], strict=True):
             self._failed, start_s = False, time.process_time()
-            signal.setitimer(signal.ITIMER_VIRTUAL, _INTERPRETED_S if _INTERPRETED in os.environ else 0)
+            if sys.gettrace() is None:  # Python removes it if a signal interrupts it
+                call_recorder.start()
+            if _INTERPRETED in os.environ:  # repeatedly: Python ignores an exception in a destructor
+                signal.setitimer(signal.ITIMER_VIRTUAL, _INTERPRETED_S, 0.5)
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
             call_recorder.append(
                 "failed" if self._failed else "passed", item.nodeid, f"{time.process_time() - start_s}"
