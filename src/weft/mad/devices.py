@@ -171,9 +171,8 @@ class Devices(Plane):
         """Use a fabric with the same cabling and other cable qualities; the previous fabric object stays as it was."""
         self.fabric = fabric
         hurt = np.flatnonzero(fabric.receive_error_rate > 0).tolist()
-        self.erring = {
-            self.cable[slot] for slot in hurt if self.cable[slot] != NONE
-        }  # packets sent there may be corrupted
+        # Packets sent there may be corrupted
+        self.erring = {self.cable[slot] for slot in hurt if self.cable[slot] != NONE}
         self._find_risky()
 
     def set_tap(self, tap: Tap | None) -> None:

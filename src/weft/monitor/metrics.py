@@ -73,9 +73,8 @@ PORT_METRICS = (  # with the prefixes infiniband_switch_port_ and infiniband_hca
     PortMetric(C.LOCAL_PHYSICAL, "local_physical_errors_total", "PortLocalPhysicalErrors"),
     PortMetric(C.MALFORMED, "malformed_packet_errors_total", "PortMalformedPacketErrors"),
     PortMetric(C.BUFFER_OVERRUN, "buffer_overrun_errors_total", "PortBufferOverrunErrors"),
-    PortMetric(
-        C.DLID_MAPPING, "dli_mapping_errors_total", "PortDLIDMappingErrors"
-    ),  # spelled like this in infiniband_exporter
+    # Spelled like this in infiniband_exporter
+    PortMetric(C.DLID_MAPPING, "dli_mapping_errors_total", "PortDLIDMappingErrors"),
     PortMetric(C.VL_MAPPING, "vl_mapping_errors_total", "PortVLMappingErrors"),
     PortMetric(C.LOOPING, "looping_errors_total", "PortLoopingErrors"),
 )

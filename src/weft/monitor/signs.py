@@ -75,9 +75,8 @@ def look(well: Health, looks: int = 1) -> Signs:
         background(n.ravel(), e.ravel(), limit.limit) for n, e in ((symbols, bits), (damaged, data_bits))
     )
     flaps, restart = _flaps(well)
-    usual = np.where(
-        _faces_host(well), thresholds().flaps_of_host.limit, thresholds().flaps_of_cable.limit
-    )  # of links, in a day
+    # Of links, in a day
+    usual = np.where(_faces_host(well), thresholds().flaps_of_host.limit, thresholds().flaps_of_cable.limit)
     days = np.where(restart, 0.0, well.known_s[well.links.ends, Column.LINK_DOWNED].max(axis=1) / _DAY_S)
     ups_and_downs = background(flaps, days, usual)
     links = len(well.links)

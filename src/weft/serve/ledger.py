@@ -62,9 +62,8 @@ class Ledger:
         """Open a ledger. Without a driver it stores tokens and users, and refuses changes of partitions."""
         self.store, self.driver, self.drift = store, driver, drift
         self._desired = store.load()
-        self._fabric_inventory = self._inventory = Inventory(
-            ()
-        )  # as read from the fabric; with known ports that are down
+        # As read from the fabric; with known ports that are down
+        self._fabric_inventory = self._inventory = Inventory(())
         self._read_at_s = -_FRESH_S
         self._known = self._saved = store.known_ports()
         self._fabric_lock = threading.RLock()  # one thread at a time accesses the fabric
@@ -313,9 +312,8 @@ class Ledger:
                 changes = [f"{driver.title}: {line.strip()}" for line in lines(plan, Names(self._inventory))]
                 checked = self._query(lambda: driver.check(repair=False))
                 differences = [*changes, *checked.differences]
-                is_changing = (
-                    self.store.revision() != self._desired.revision
-                )  # another process is changing the database and the fabric
+                # Another process is changing the database and the fabric
+                is_changing = self.store.revision() != self._desired.revision
                 drift.record(drift.differences if is_changing else differences, checked.repaired)
                 if differences and drift.repairs and not is_changing:
                     self._repair(driver, drift, is_configured=plan.is_empty)

@@ -119,9 +119,8 @@ def prove_isolation(fabric: Fabric, allocation: Allocation, foreign_p_keys: Coll
     vls = np.zeros(len(p_keys), np.int64)
     tables = vars(fabric.tables)
     forwarding = arrays(fabric)
-    used = (
-        int(np.flatnonzero(forwarding.pkey.any(axis=0)).max(initial=-1)) + 1
-    )  # a search through all 128 entries at every port would be slow
+    # A search through all 128 entries at every port would be slow
+    used = int(np.flatnonzero(forwarding.pkey.any(axis=0)).max(initial=-1)) + 1
     walk_pairs(
         forwarding._replace(pkey=forwarding.pkey[:, :used].copy()),
         np.append(begin, len(rows)),

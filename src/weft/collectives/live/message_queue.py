@@ -103,9 +103,8 @@ class MessageQueue:
     record: GroupRecord | None = None
     _sends: dict[Link, deque[Sending]] = field(default_factory=dict)
     _pending: list[Receiving] = field(default_factory=list)
-    _unexpected: list[_Arriving] = field(
-        default_factory=list
-    )  # not yet received by the program, complete or still arriving
+    # Not yet received by the program, complete or still arriving
+    _unexpected: list[_Arriving] = field(default_factory=list)
     _arriving: dict[Link, _Arriving] = field(default_factory=dict)
     _links: list[Link] = field(default_factory=list)
 

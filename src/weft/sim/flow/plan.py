@@ -63,9 +63,8 @@ def _net(wiring: Wiring, posting: Posting, picks: Selection, full_bytes: int) ->
     n_ports, n_hosts, n_flows = len(ports), len(hosts), len(qps)
     src, dst = hosts.port[qps.host], qps.dst
     far = wiring.host[dst]
-    core_ps = np.maximum.reduce(
-        (qps.packet_ps, (full_bytes * qps.pace_ps_per_kib) >> 10, qps.receive_packet_ps)
-    )  # for a full packet
+    # For a full packet
+    core_ps = np.maximum.reduce((qps.packet_ps, (full_bytes * qps.pace_ps_per_kib) >> 10, qps.receive_packet_ps))
     extra = np.column_stack(
         (
             np.where(hosts.ps_per_kib[qps.host] > 0, n_ports + qps.host, NONE),

@@ -254,9 +254,8 @@ class Endpoint:
         """Return whether the data of the peer has arrived."""
         if self.plan.verb is Verb.ATOMIC:
             return all(self._has_counted(qp, iterations) for qp in range(len(self.qps)))
-        compared = size_bytes - (
-            self.plan.verb is Verb.WRITE and self.plan.test.is_latency
-        )  # the last byte is a counter
+        # The last byte is a counter
+        compared = size_bytes - (self.plan.verb is Verb.WRITE and self.plan.test.is_latency)
         for qp in range(len(self.qps)):
             into = self.incoming(qp)
             expected = _pattern(batch, 1 - self.side, qp, size_bytes)

@@ -47,9 +47,8 @@ class GpuEndpoint(Endpoint):
     def __init__(self, device: torch.device) -> None:
         super().__init__(fragment_bytes=FRAGMENT_BYTES)
         self.device = device
-        self._regions: OrderedDict[tuple[int, int, int], Region] = (
-            OrderedDict()
-        )  # by allocation, the last used at the end
+        # By allocation, the last used at the end
+        self._regions: OrderedDict[tuple[int, int, int], Region] = OrderedDict()
 
     def room(self, n_bytes: int) -> tuple[MR, torch.Tensor]:
         try:

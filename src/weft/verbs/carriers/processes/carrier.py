@@ -97,9 +97,8 @@ class ProcessCarrier(Loopback):
         self._place = place()
         self._bound, self._slot = self._bind()
         self._socket = self._bound.socket
-        self._bell = os.eventfd(
-            0, os.EFD_NONBLOCK | os.EFD_CLOEXEC
-        )  # wakes waiting threads for messages of this process
+        # Wakes waiting threads for messages of this process
+        self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._waiting, self._looked_s = 0, -math.inf
         self.is_watched = False  # a thread is in `wait_for_others`, and notices other processes
         self._has_others, self._polls = False, 0
