@@ -12,7 +12,7 @@ import contextlib
 import gc
 import importlib
 import io
-import json
+import marshal
 import os
 import selectors
 import shlex
@@ -46,21 +46,25 @@ _REHEARSED = (
     "weft route torus:4x4 --compare",
     "weft route torus:4x4 --picture load.png",
 )
+# Modules that are built into Python: importing json, os, signal and socket takes twice as long as starting Python.
 _CLIENT = """
-import json, os, signal, socket, sys
-with socket.socket(socket.AF_UNIX) as to:
-    to.connect({address!r})
-    asked = json.dumps([sys.argv, os.getcwd(), dict(os.environ)]).encode()
-    socket.send_fds(to, [len(asked).to_bytes(4, "big")], [0, 1, 2])
-    to.sendall(asked)
-    told = {{one: one for one in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)}}
-    told[signal.SIGQUIT] = signal.SIGKILL  # which nobody can pass on
-    for number in told:
-        signal.signal(number, lambda number, frame: to.sendall(bytes([told[number]])))
-    status, ended_by = to.recv(2, socket.MSG_WAITALL)
+import _signal as signal, _socket as socket, marshal, posix, sys
+server = socket.socket(socket.AF_UNIX)
+server.connect({address!r})
+request = marshal.dumps([sys.argv, posix.getcwd(), posix.environ])
+streams = b"".join(number.to_bytes(4, sys.byteorder) for number in (0, 1, 2))
+server.sendmsg([len(request).to_bytes(4, "big")], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, streams)])
+server.sendall(request)
+passed_on = {{
+    number: number for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
+}}
+passed_on[signal.SIGQUIT] = signal.SIGKILL  # which no process can pass on
+for number in passed_on:
+    signal.signal(number, lambda number, frame: server.sendall(bytes([passed_on[number]])))
+status, ended_by = server.recv(2, socket.MSG_WAITALL)
 if ended_by:
     signal.signal(ended_by, signal.SIG_DFL) if ended_by != signal.SIGKILL else None
-    os.kill(os.getpid(), ended_by)
+    posix.kill(posix.getpid(), ended_by)
 sys.exit(status)
 """
 
@@ -177,7 +181,7 @@ def _end(status: int) -> NoReturn:
 def _begin(client: socket.socket, events: selectors.BaseSelector) -> None:
     """Run the command in a process of its own, since it may end in any way."""
     length, descriptors, _, _ = socket.recv_fds(client, 4, 3)
-    words, folder, environment = json.loads(client.recv(int.from_bytes(length, "big"), socket.MSG_WAITALL))
+    words, folder, environment = marshal.loads(client.recv(int.from_bytes(length, "big"), socket.MSG_WAITALL))
     process = os.fork()
     if not process:
         for key in [*events.get_map().values()]:
@@ -189,7 +193,7 @@ def _begin(client: socket.socket, events: selectors.BaseSelector) -> None:
             os.close(descriptor)
         os.chdir(folder)
         os.environ.clear()
-        os.environ.update(environment)
+        os.environ.update({os.fsdecode(name): os.fsdecode(value) for name, value in environment.items()})
         sys.argv = words
         _end(_play(words))
     for descriptor in descriptors:
