@@ -13,6 +13,7 @@ from pathlib import Path
 
 import hypothesis
 import pytest
+from tests import argument_cache
 from tests.janitor import hire
 from tests.warm import WARM, warm_weft
 
@@ -33,6 +34,7 @@ for variable in [name for name in os.environ if name.startswith(("NCCL_", "OMPI_
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+argument_cache.install()
 janitor = hire()
 ROOT = Path(__file__).parents[1]
 # 25 examples of 100: all tests take under ten minutes together. Nothing is judged by the clock of a busy machine.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
@@ -9,6 +10,8 @@ from pathlib import Path
 
 import pytest
 from tests.patience import PATIENCE_S, wait_until
+
+from weft.cli import app
 
 
 def test_it_ends_with_who_started_it(tmp_path):
@@ -47,3 +50,11 @@ def test_a_signal_reaches_the_command_and_its_end_who_started_it(warm, number, s
         started.send_signal(number)
         assert started.wait(PATIENCE_S) == status
     wait_until(lambda: not place.exists())
+
+
+def test_remembered_arguments_have_no_values_of_an_earlier_command_line(capsys):
+    for words in (["links", "--json"], ["links"]):
+        app(words)
+    tables = capsys.readouterr().out.partition("\n]\n")
+    assert json.loads(tables[0] + tables[1])
+    assert not tables[2].startswith("[")

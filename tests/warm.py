@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
+from tests import argument_cache
 from tests.patience import PATIENCE_S
 
 import weft
@@ -45,6 +46,9 @@ _REHEARSED = (
     "weft nccl all_reduce -b 1M -e 2M superpod:su=1",
     "weft route torus:4x4 --compare",
     "weft route torus:4x4 --picture load.png",
+    # Refused after their arguments are assembled.
+    *(f"weft {command} --no-such-option" for command in ("up", "down", "exec", "show", "train", "plan", "compare")),
+    *(f"weft {command} --no-such-option" for command in ("export", "break", "degrade", "diag", "perf", "osu", "run")),
 )
 # Modules that are built into Python: importing json, os, signal and socket takes twice as long as starting Python.
 _CLIENT = """
@@ -95,6 +99,7 @@ def kill(started: subprocess.Popen[Any]) -> None:
 
 def _serve(address: str) -> None:
     """Who comes before all is imported waits."""
+    argument_cache.install()
     listener = listen(address)
     root = Path(weft.__file__).parents[1]
     files = [path.relative_to(root).with_suffix("").parts for path in sorted(root.glob("weft/**/*.py"))]
@@ -143,7 +148,9 @@ def _rehearse(words: str) -> None:
     """Run a command in this process: those that are forked find its kernels, fonts and tables of flags."""
     from weft.cli import main
 
-    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder), contextlib.redirect_stdout(io.StringIO()):
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder), contextlib.ExitStack() as silence:
+        silence.enter_context(contextlib.redirect_stdout(io.StringIO()))
+        silence.enter_context(contextlib.redirect_stderr(io.StringIO()))
         sys.argv = words.split()
         with contextlib.suppress(SystemExit):
             main()
