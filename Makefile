@@ -29,12 +29,15 @@ demo: $(VENV)/.installed
 	@echo "  weft perf send_lat --live                          measure RDMA between two processes, as perftest does"
 	@echo "  weft topologies                                    list the topologies that weft can build"
 
-# Collecting the tests once, beside mypy, compiles weft's sources and all assertions before the workers start.
+# Collecting the tests once compiles weft's sources and all assertions before the workers start. mypy runs beside the
+# tests: alone it would leave all processors but one idle.
 test: $(VENV)/.tested
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy & types=$$!; [ -e $(VENV)/.collected ] || $(BIN)/pytest --collect-only >$(VENV)/.collected; wait $$types
-	$(BIN)/pytest -n auto --dist worksteal
+	$(BIN)/mypy >$(VENV)/.types & types=$$!; \
+	{ [ -e $(VENV)/.collected ] || $(BIN)/pytest --collect-only >$(VENV)/.collected; } \
+	&& $(BIN)/pytest -n auto --dist worksteal; tests=$$?; \
+	wait $$types; types=$$?; cat $(VENV)/.types; [ $$tests = 0 ] && [ $$types = 0 ]
 
 # The tests that changes since the branch left BASE can affect: make quick BASE=HEAD for uncommitted changes alone.
 BASE ?= main
