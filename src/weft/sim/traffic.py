@@ -127,8 +127,9 @@ class Traffic:
     def of(cls, fabric: Fabric, messages: Iterable[tuple[str, str, int]], **columns: Any) -> Traffic:
         """Make traffic from (sender, receiver, bytes) by name; the other columns are those of `make`."""
         rows = list(messages)
-        src = [find_host_port(fabric, sender) for sender, _, _ in rows]
-        dst = [find_host_port(fabric, receiver) for _, receiver, _ in rows]
+        names = dict.fromkeys(name for sender, receiver, _ in rows for name in (sender, receiver))
+        slots = {name: find_host_port(fabric, name) for name in names}
+        src, dst = [slots[sender] for sender, _, _ in rows], [slots[receiver] for _, receiver, _ in rows]
         return cls.make(src, dst, [size for _, _, size in rows], **columns)
 
 
