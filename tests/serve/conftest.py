@@ -1,4 +1,4 @@
-"""A database for each test: SQLite's. tests/interop/test_serve_postgres.py runs the same tests on PostgreSQL."""
+"""A database for each test: SQLite's. tests/interop/test_serve_postgres.py runs those with SQL on PostgreSQL."""
 
 from __future__ import annotations
 
