@@ -67,8 +67,9 @@ class Sends:
         """Return sends; single values are broadcast, and `to` defaults to `chunk`."""
         rows = np.atleast_1d(np.asarray(src, np.int32))
 
-        def column(values: ArrayLike) -> NDArray[np.int32]:
-            return np.broadcast_to(np.asarray(values, np.int32), len(rows))
+        def column(values: ArrayLike, dtype: type[np.generic] = np.int32) -> NDArray[Any]:
+            array = np.asarray(values, dtype)
+            return array if array.shape == rows.shape else np.full(len(rows), array)  # faster than np.broadcast_to
 
         return cls(
             src=rows,
@@ -77,7 +78,7 @@ class Sends:
             dst_chunk=column(chunk if to is None else to),
             n_chunks=column(n),
             stride=column(stride),
-            add=np.broadcast_to(np.asarray(add, np.bool_), len(rows)),
+            add=column(add, np.bool_),
         )
 
     @classmethod
