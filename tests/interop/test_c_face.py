@@ -168,9 +168,12 @@ def test_threads_connect_queue_pairs_at_the_same_time_in_a_lab(compiled, lab):
     assert (done.returncode, done.stdout.splitlines()) == (0, ["8 connected", "busy 1"]), done.stdout + done.stderr
 
 
-def test_a_program_on_a_host_of_a_lab_loads_no_compiler(compiled, lab):
+@pytest.mark.parametrize("place", ["lab", "roce"])
+def test_a_program_that_sends_packets_loads_no_compiler(compiled, lab, place):
+    """The first request goes through shared memory; the second, with a wrong key, as packets."""
+    environment = on(lab, "h1") if place == "lab" else outside_of_labs() | {hardware.ROCE: roce_addresses()[0]}
     words = [compiled, "libraries"]
-    done = subprocess.run(words, env=on(lab, "h1"), capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     output = ["success", "remote access error", "0 compilers", "busy 1"]
     assert (done.returncode, done.stdout.splitlines()) == (0, output), done.stdout + done.stderr
 
@@ -273,10 +276,13 @@ def test_a_program_in_c_and_one_in_python_talk_to_each_other():
     assert "100 iters in" in done.stdout
 
 
+def roce_addresses() -> list[str]:
+    """Return two addresses of this machine that no other process uses."""
+    return [f"127.{os.getpid() >> 8 & 0x7F | 0x80}.{os.getpid() & 0xFF}.{number}" for number in (1, 2)]
+
+
 def test_two_machines_talk_roce():
-    """Two addresses of this one that nobody else has: packets over UDP."""
-    place = f"127.{os.getpid() >> 8 & 0x7F | 0x80}.{os.getpid() & 0xFF}"
-    ends = [outside_of_labs() | {hardware.ROCE: f"{place}.{number}"} for number in (1, 2)]
+    ends = [outside_of_labs() | {hardware.ROCE: address} for address in roce_addresses()]
     for output in run_pair([program("ibv_rc_pingpong"), "-g", "1", "-n", "100", "-c"], *ends):
         assert "100 iters in" in output
 

@@ -10,6 +10,7 @@ import pytest
 
 from weft import compiler
 from weft.errors import ConfigError
+from weft.jit.cache import sources
 from weft.verbs.c import build
 
 pytestmark = pytest.mark.skipif(compiler.find() is None, reason="no C compiler")
@@ -56,3 +57,10 @@ def test_nothing_is_compiled_again_for_other_packages(tmp_path, monkeypatch):
     monkeypatch.setattr(build, "_private_names", lambda: ("IBVERBS_PRIVATE_34", ("ibv_cmd_reg_mr",)))
     assert build.folder(tmp_path) != result
     assert ran[5:] == ["link"] * 3
+
+
+def test_a_change_of_any_module_of_the_linked_kernels_compiles_the_library_again():
+    without_kernels = {"weft.errors", "weft.runtime", "weft.user_cache", "weft.verbs", "weft.verbs.errors"}
+    without_kernels |= {"weft.verbs.gpudirect.cuda", "weft.verbs.gpudirect.gpu"}
+    texts = {file.read_text(encoding="utf-8") for file in build._files()}
+    assert {name for name, text in sources("weft.verbs.c.kernels").items() if text not in texts} <= without_kernels

@@ -17,9 +17,9 @@ from tests.verbs.wires import ALL, Host, connect, loopback_address
 
 from weft.errors import ConfigError
 from weft.verbs.carriers.roce import carrier as roce
+from weft.verbs.carriers.roce import layout
 from weft.verbs.carriers.roce.carrier import RoceCarrier, address_of, gid_of
 from weft.verbs.carriers.roce.interfaces import mtu_of
-from weft.verbs.carriers.roce.kernels import layout
 from weft.verbs.enums import IBV_SEND_SIGNALED, ibv_wc_status, ibv_wr_opcode
 from weft.verbs.errors import PyverbsRDMAError
 from weft.verbs.hardware import present

@@ -110,8 +110,8 @@ def overload_for(function: Kernel, *arguments: Any) -> Kernel:
     return overload
 
 
-def object_code(kernels: Mapping[str, Kernel]) -> bytes:
-    """Return an object file with kernels of whole numbers, for a linker and any processor of this architecture.
+def object_code(kernels: Mapping[str, Kernel], *, features: str = "") -> bytes:
+    """Return an object file with kernels of whole numbers, for a linker and any processor with LLVM's `features`.
 
     They have these names and the calling convention of numba: `int name(result *, void **error, int64_t, ...)`.
     """
@@ -127,7 +127,9 @@ def object_code(kernels: Mapping[str, Kernel]) -> bytes:
         kernel_function = module.get_function(overload.fndesc.llvm_func_name)
         kernel_function.name, kernel_function.linkage = name, "external"
         whole.link_in(module)
-    machine = llvm.Target.from_default_triple().create_target_machine(opt=3, reloc="pic", codemodel="default")
+    machine = llvm.Target.from_default_triple().create_target_machine(
+        features=features, opt=3, reloc="pic", codemodel="default"
+    )
     passes = llvm.create_new_module_pass_manager()
     passes.add_global_dead_code_eliminate_pass()  # wrappers for Python, which only Python could link
     passes.run(whole, llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options()))

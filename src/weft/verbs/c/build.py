@@ -18,13 +18,17 @@ from pathlib import Path
 
 from weft import compiler, user_cache
 from weft.errors import ConfigError
+from weft.verbs.carriers.roce.processor import crc_instructions
 
 NAME, CM_NAME = "libibverbs.so.1", "librdmacm.so.1"
 PRELOAD = "weft-devices.so"
 _FLAGS = ("-O2", "-std=gnu11", "-D_GNU_SOURCE", "-fPIC", "-pthread", "-Wall", "-Werror=implicit")
-_WRITTEN_FROM = ("c/*.py", "c/*.c", "c/lib/*", "c/lib/cm/*", "enums/*.py", "hca/*.py", "shm/*.py")
-_WRITTEN_FROM += ("hardware.py", "carriers/places.py", "carriers/*/device.py", "carriers/lab/connection.py")
-_KERNELS_FROM = ("ids.py", "jit/*.py", "wire/crc.py", "wire/fields.py", "wire/headers.py")
+_WRITTEN_FROM = (
+    *("c/*.py", "c/*.c", "c/lib/*", "c/lib/cm/*", "enums/*.py", "hca/*.py", "shm/*.py", "hardware.py"),
+    *("carriers/places.py", "carriers/*/device.py", "carriers/lab/connection.py"),
+    *("carriers/roce/layout.py", "carriers/roce/processor.py", "carriers/roce/kernels/*.py"),
+)
+_KERNELS_FROM = ("ids.py", "jit/*.py", "wire/*.py")
 _SYSTEM = ("/lib", "/usr/lib", "/lib64", "/usr/lib64", "/usr/local/lib")
 _PRIVATE = re.compile(rb"(?<=\0)IBVERBS_PRIVATE_\d+(?=\0)")
 # Symbols that drivers of rdma-core import from libibverbs besides its public calls
@@ -37,7 +41,7 @@ def folder(cache: Path | None = None) -> Path | None:
     if sys.platform != "linux":
         return None
     python, private, home = _python(), _private_names(), cache or user_cache.root()
-    digest = hashlib.sha256(repr((python, sys.platform)).encode())
+    digest = hashlib.sha256(repr((python, sys.platform, sorted(crc_instructions()))).encode())
     for file in _files():
         digest.update(file.read_bytes())
     objects = home / f"verbs-objects-{os.uname().machine}-{digest.hexdigest()[:16]}"

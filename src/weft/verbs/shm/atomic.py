@@ -35,9 +35,14 @@ numbers: Kernel
 
 def view(declared: type[Record]) -> Kernel:
     """Return an intrinsic that gives kernels the record at an address; its fields are signed numbers."""
+    return view_of([(name, np.int64) for name in declared.names])
+
+
+def view_of(form: Any) -> Kernel:
+    """Return an intrinsic that gives kernels the structure at an address: a ctypes.Structure, or fields for a dtype."""
 
     def _view(_context: Any, address: Any) -> Any:
-        kind = numba.from_dtype(np.dtype([(name, np.int64) for name in declared.names], align=True))
+        kind = numba.from_dtype(np.dtype(form, align=True))
 
         def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             return builder.inttoptr(args[0], context.get_value_type(kind))

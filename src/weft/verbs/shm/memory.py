@@ -77,8 +77,10 @@ def _can_populate() -> bool:
     return bool(libc().madvise(ctypes.c_void_p(at), ctypes.c_size_t(len(page)), _POPULATE_READ) == 0)
 
 
-def address_of(data: bytes) -> int:
-    """Return the address of bytes, valid while they are referenced."""
+def address_of(data: bytes | memoryview) -> int:
+    """Return the address of bytes or of a writable view, valid while they are referenced; 0 for an empty view."""
+    if isinstance(data, memoryview):
+        return ctypes.addressof(ctypes.c_char.from_buffer(data)) if len(data) else 0
     return ctypes.cast(ctypes.c_char_p(data), ctypes.c_void_p).value or 0
 
 

@@ -38,6 +38,8 @@ class Linked(Record):
     add: u64
     post: u64
     vcrc: u64
+    send_train: u64  # these two: carriers.roce.kernels
+    receive_burst: u64
 
 
 def link(kernels: Linked) -> None:
@@ -45,7 +47,8 @@ def link(kernels: Linked) -> None:
     number = ctypes.c_int64
     for name, count in _ARGUMENTS.items():
         linked[name] = ctypes.PYFUNCTYPE(number, *[number] * count)(getattr(kernels, name))
-    linked["post"] = ctypes.CFUNCTYPE(number, number)(kernels.post)
+    for name in ("post", "send_train", "receive_burst"):
+        linked[name] = ctypes.CFUNCTYPE(number, number)(getattr(kernels, name))
     globals().update({name: linked[name] for name in ("lock", "unlock", "load", "publish", "free_from")})
 
 

@@ -24,6 +24,8 @@ KERNEL(publish, void *, TWO, a, b)
 KERNEL(free_from, void *, TWO, a, b)
 KERNEL(take, int64_t, TWO, a, b)
 KERNEL(add, int64_t, THREE, a, b, c)
+KERNEL(send_train, int64_t, ONE, a)
+KERNEL(receive_burst, int64_t, ONE, a)
 
 /* The VCRC of a packet of a lab: weft.wire.crc. */
 static int64_t weft_vcrc(int64_t packet, int64_t length)
@@ -35,5 +37,5 @@ static int64_t weft_vcrc(int64_t packet, int64_t length)
 }
 
 #define AT(name) .name = (uintptr_t)weft_##name
-const struct weft_Linked weft_kernels = {AT(lock), AT(unlock), AT(load), AT(publish), AT(free_from),
-                                         AT(take), AT(add),    AT(post), AT(vcrc)};
+const struct weft_Linked weft_kernels = {AT(lock), AT(unlock), AT(load), AT(publish),    AT(free_from),    AT(take),
+                                         AT(add),  AT(post),   AT(vcrc), AT(send_train), AT(receive_burst)};

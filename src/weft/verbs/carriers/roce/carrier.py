@@ -17,22 +17,22 @@ import ipaddress
 import math
 import select
 import socket
+import struct
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from typing import Any, BinaryIO
-
-import numpy as np
 
 from weft.errors import ConfigError
 from weft.verbs.carriers.loopback import kind_of
-from weft.verbs.carriers.roce import interrupts
+from weft.verbs.carriers.roce import layout
 from weft.verbs.carriers.roce.headers import pack, unpack
 from weft.verbs.carriers.roce.interfaces import Address, mtu_of
-from weft.verbs.carriers.roce.kernels import incoming, layout, outgoing
 from weft.verbs.gpudirect.gpu import DeviceBytes
 from weft.verbs.hca.carrier import Arrival, Carrier
 from weft.verbs.hca.segment import Segment, Service
+from weft.verbs.shm import memory, native
 from weft.wire.format import Malformed
 from weft.wire.headers import BTH, RETH, CNPPadding, ImmDt, Opcode
 from weft.wire.pcap import LinkType, PcapWriter
@@ -47,9 +47,8 @@ _MTUS = (4096, 2048, 1024, 512, 256)
 _OVERHEAD_BYTES = sum(header.size for header in (IPv6, UDP, BTH, RETH, ImmDt)) + layout.ICRC_BYTES
 _SOCKET_BYTES = 16 << 20
 _WINDOW_MAX = 4 << 20
-_BULK_BYTES = (1 << 20) + (128 << 10)
-_RUNS = 1024
 _ALL = 1 << 30
+_RUN = struct.Struct("6q")  # layout.Run
 _COPIED_BYTES = 4096  # payloads up to this are copied; longer ones are valid until the next `receive`
 NOTICE_S = 50e-6  # between two CNPs to one queue pair
 _LOST = frozenset(
@@ -83,16 +82,19 @@ class _Destination:
             far.packed + bytes(8) if far.version == 4 else bytes(4) + far.packed + scope.to_bytes(4, "little")
         )  # fmt: skip
         self.name = ctypes.create_string_buffer(name, len(name))
-        self.outer = layout.outer_of(own.packed, far.packed, UDP_PORT, UDP_PORT)
+        outer = layout.outer_of(own.packed, far.packed, UDP_PORT, UDP_PORT)
+        self.outer = ctypes.create_string_buffer(outer, len(outer))
 
 
 class RoceCarrier(Carrier):
     """A carrier at one address of this machine. `capture`: a file for all packets as pcap."""
 
+    _send_train: Callable[[int], int]  # takes the address of a layout.Sending
+    _receive_burst: Callable[[int], int]  # takes the address of a layout.Receiving
+
     def __init__(self, address: str, *, capture: BinaryIO | None = None, trusts: bool = False) -> None:
         self._own = ipaddress.ip_address(address)
         self.gid = gid_of(self._own)
-        self._trusts = trusts
         self._pcap = PcapWriter(capture, LinkType.ETHERNET) if capture is not None else None
         self._socket = _open_socket(self._own)
         self._file = self._socket.fileno()
@@ -106,20 +108,27 @@ class RoceCarrier(Carrier):
         self._peers: dict[int, tuple[int, int]] = {}  # [own queue pair] -> GID and number of its peer
         self._noticed_s: dict[int, float] = {}
         self._sources: dict[bytes, tuple[int, int]] = {}
-        self._out = outgoing.new_out()
-        self._in = incoming.new_in(self._own.packed, UDP_PORT, bulk_bytes=_BULK_BYTES, runs=_RUNS)
-        self._bulk, self._tally = memoryview(self._in.bulk), memoryview(self._in.tally)
-        self._heads_out = memoryview(self._out.heads.reshape(-1))
-        self._runs = self._in.runs.view(np.int64).reshape(_RUNS, -1)
+        self._out = layout.Sending()
+        self._in = layout.Receiving(self._own.packed, UDP_PORT, trusts=trusts)
+        self._out_at, self._in_at = ctypes.addressof(self._out), ctypes.addressof(self._in)
+        self._heads_out, self._heads_in = _bytes_of(self._out.heads), _bytes_of(self._in.heads)
+        self._bulk, self._runs = _bytes_of(self._in.bulk), _bytes_of(self._in.runs)
         self._compile()
 
     def _compile(self) -> None:
-        """Compile the kernels before peers wait for responses; nothing is sent or received."""
-        outer = layout.outer_of(self._own.packed, self._own.packed, UDP_PORT, UDP_PORT)
+        """Take the kernels of the library, or compile them before peers wait for responses."""
+        if native.linked:
+            self._send_train, self._receive_burst = native.linked["send_train"], native.linked["receive_burst"]
+            return
+        from weft.verbs.carriers.roce import interrupts  # programs in C need neither this nor numba
+
         with interrupts.heard():
-            outgoing.send_train(-1, 0, 0, 0, outer, *self._out, *outgoing.Train(0, 0, 1, 0, 0))
+            from weft.verbs.carriers.roce.kernels import incoming, outgoing
+
+            self._send_train, self._receive_burst = outgoing.send_train, incoming.receive_burst
+            self._send_train(self._out_at)  # sends and receives nothing: `calls_max` is 0
         with interrupts.heard():
-            incoming.receive_burst(-1, self._trusts, 0, incoming.HEADER_SIZES, incoming.JOINS, *self._in)
+            self._receive_burst(self._in_at)
 
     @property
     def refused(self) -> int:
@@ -175,19 +184,22 @@ class RoceCarrier(Carrier):
 
     def _send(self, to: _Destination, payload: bytes | memoryview, mtu_bytes: int, count: int, psn: int) -> None:
         """Send packets with the headers that are set."""
-        message = self._out.message
-        message[layout.NAME], message[layout.NAME_BYTES] = ctypes.addressof(to.name), len(to.name)
-        memory = np.frombuffer(payload, np.uint8)
-        address = memory.__array_interface__["data"][0] if memory.size else 0
-        train = outgoing.Train(address, memory.size, mtu_bytes if count > 1 else max(memory.size, 1), count, psn)
-        calls, first = _ALL if self._pcap is None else 1, 0
-        while first < count:
-            begun = first
-            first, error = outgoing.send_train(self._file, first, self._most, calls, to.outer, *self._out, *train)
-            if first > begun and self._pcap is not None:
+        out = self._out
+        out.message[layout.NAME], out.message[layout.NAME_BYTES] = ctypes.addressof(to.name), len(to.name)
+        out.outer, out.outer_bytes = ctypes.addressof(to.outer), len(to.outer)
+        out.address, out.size = memory.address_of(payload), len(payload)
+        out.mtu = mtu_bytes if count > 1 else max(len(payload), 1)
+        out.file, out.first, out.packets, out.psn = self._file, 0, count, psn
+        out.calls_max = _ALL if self._pcap is None else 1
+        begun = 0
+        while begun < count:
+            out.most = self._most
+            error = self._send_train(self._out_at)
+            if out.first > begun and self._pcap is not None:
                 self._note_sent(to.far)
+            begun = out.first
             if error and not self._can_go_on(error):
-                self.counters["lost"] += count - first
+                self.counters["lost"] += count - begun
                 return
 
     def _can_go_on(self, error: int) -> bool:
@@ -207,23 +219,22 @@ class RoceCarrier(Carrier):
     def receive(self) -> list[Arrival]:
         """Return the arrivals since the last call, as far as the buffers reach."""
         self.taken_s, self.taker = time.monotonic(), threading.get_ident()
-        box, calls = self._in, _ALL if self._pcap is None else 1
-        tables = incoming.HEADER_SIZES, incoming.JOINS
-        count = incoming.receive_burst(self._file, self._trusts, calls, *tables, *box)
-        if self._tally[incoming.REFUSED]:
-            self.counters["refused"] += self._tally[incoming.REFUSED]
-        if self._pcap is not None and self._tally[incoming.CALLS]:
+        box = self._in
+        box.file, box.calls_max = self._file, _ALL if self._pcap is None else 1
+        count = self._receive_burst(self._in_at)
+        if box.refused:
+            self.counters["refused"] += box.refused
+        if self._pcap is not None and box.calls:
             self._note_received()
         came: list[Arrival] = []
-        for index, run in enumerate(self._runs[:count].tolist()) if count else ():
+        for index, run in enumerate(_RUN.iter_unpack(self._runs[: count * _RUN.size])) if count else ():
             arrival = self._take(index, *run)
             if arrival is not None:
                 came.append(arrival)
         return came
 
     def _take(self, index: int, start: int, size: int, count: int, source: int, tos: int, ended: int) -> Arrival | None:
-        box = self._in
-        head = box.heads[index, 0].tobytes()
+        head = self._head(index, 0)
         if head[0] == Opcode.CNP:
             self.counters["congestion_notices"] += 1
             return None
@@ -237,17 +248,22 @@ class RoceCarrier(Carrier):
             return None
         segment.count = count
         if ended:
-            last = unpack(box.heads[index, 1].tobytes(), b"")
+            last = unpack(self._head(index, 1), b"")
             segment.last, segment.solicited = True, last.solicited
             segment.immediate, segment.invalidate = last.immediate, last.invalidate
             segment.ack_request |= last.ack_request
-        ends = self._ends(box.names[source].tobytes())
-        if tos & 3 == incoming.CONGESTED:
+        ends = self._ends(bytes(self._in.names[source]))
+        if tos & 3 == layout.CONGESTED:
             self._notify(segment.dest_qp, ends[0])
         if segment.service != Service.UD:
             return Arrival(segment=segment, source=ends)
         grh = self._grh(ends[0], tos, len(head) + size)
         return Arrival(segment=segment, source=ends, grh=grh, sl=kind_of(grh))
+
+    def _head(self, run: int, place: int) -> bytes:
+        """Return the headers of the first (0) or last (1) packet of a run."""
+        at = (2 * run + place) * layout.HEAD_BYTES
+        return bytes(self._heads_in[at : at + layout.HEAD_BYTES])
 
     def _ends(self, name: bytes) -> tuple[int, int]:
         """Return the GIDs of the sender and of this carrier."""
@@ -280,19 +296,19 @@ class RoceCarrier(Carrier):
 
     def _note_sent(self, far: Address) -> None:
         message = self._out.message
-        words = message[layout.VECTORS_AT : layout.VECTORS_AT + 2 * int(message[layout.VECTOR_COUNT])].tolist()
+        words = message[layout.VECTORS_AT : layout.VECTORS_AT + 2 * message[layout.VECTOR_COUNT]]
         data = b"".join(ctypes.string_at(at, size) for at, size in zip(words[::2], words[1::2], strict=True))
-        unit = int(message[layout.CONTROL_AT + 2])
+        unit = message[layout.CONTROL_AT + 2]
         for number, at in enumerate(range(0, len(data), unit)):
             self._note(self._own, far, UDP_PORT, data[at : at + unit], number)
 
     def _note_received(self) -> None:
         box = self._in
-        name, length, unit = box.name.tobytes(), int(box.tally[incoming.BYTES]), int(box.tally[incoming.UNIT])
+        name, length, unit = bytes(box.name), box.bytes, box.unit
         far, port = _address_in(name, self._own.version), int.from_bytes(name[2:4], "big")
-        data = box.staging[:length].tobytes()
+        data = ctypes.string_at(box.staging, length)
         for number, at in enumerate(range(0, length, max(unit, 1))):
-            identification = max(0, int(box.identifications[number % len(box.identifications)]))
+            identification = max(0, box.identifications[number % len(box.identifications)])
             self._note(far, self._own, port, data[at : at + unit], identification)
 
     def _note(self, source: Address, destination: Address, port: int, datagram: bytes, identification: int) -> None:
@@ -305,6 +321,10 @@ class RoceCarrier(Carrier):
         kind = EtherType.IPV4 if isinstance(ip, IPv4) else EtherType.IPV6
         frame = Ethernet(ether_type=kind).raw + ip.raw + udp.raw + datagram
         self._pcap.write(frame, time_ps=time.time_ns() * 1000)
+
+
+def _bytes_of(array: Any) -> memoryview:
+    return memoryview((ctypes.c_uint8 * ctypes.sizeof(array)).from_buffer(array)).cast("B")
 
 
 def _open_socket(own: Address) -> socket.socket:

@@ -14,10 +14,10 @@ import os
 import threading
 import time
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from weft.errors import ConfigError
 from weft.verbs.attributes.address import GID_TABLE_LEN
-from weft.verbs.attributes.device import DeviceAttr, PortAttr
 from weft.verbs.attributes.text import be64toh
 from weft.verbs.carriers.processes.adapter import Opening
 from weft.verbs.carriers.processes.device import GIDS, LOOPBACK, Mlx5Device
@@ -26,6 +26,9 @@ from weft.verbs.enums import IBV_GID_TYPE_ROCE_V2
 from weft.verbs.errors import PyverbsRDMAError
 from weft.verbs.hca.adapter import Adapter
 from weft.verbs.shm.queue_memory import QueueMemory
+
+if TYPE_CHECKING:
+    from weft.verbs.attributes.device import DeviceAttr, PortAttr
 
 CAPTURE = "WEFT_VERBS_CAPTURE"
 GUID = 0x0077_65FF_FE00_0000  # and the last 3 bytes of the address
@@ -61,7 +64,7 @@ class RoceDevice(Mlx5Device):
     # -- what it is ---------------------------------------------------------------------------------------------------
 
     def device_attr(self) -> DeviceAttr:
-        return replace(DeviceAttr(), node_guid=be64toh(self.guid), sys_image_guid=be64toh(self.guid))
+        return replace(super().device_attr(), node_guid=be64toh(self.guid), sys_image_guid=be64toh(self.guid))
 
     def port_attr(self) -> PortAttr:
         code = self.adapter().mtu_bytes.bit_length() - 8  # 256 is 1, 4096 is 5

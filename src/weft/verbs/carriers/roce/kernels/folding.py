@@ -52,16 +52,19 @@ def _by_pmull(builder: Any, left: Any, right: Any, half: int) -> Any:
     return builder.bitcast(builder.call(function, words), _PAIR)
 
 
-def _multiplication() -> Multiply | None:
-    """Return the carry-less multiplication of the processor for which kernels are compiled, if it has one."""
+def _multiplication() -> tuple[Multiply | None, str]:
+    """Return the carry-less multiplication of the processor for which kernels are compiled, and LLVM's features for it.
+
+    Without one it returns None.
+    """
     features = config.CPU_FEATURES if config.CPU_FEATURES is not None else codegen.get_host_cpu_features()  # type: ignore[attr-defined]
     has = set(features.split(","))
     if "+pclmul" in has:
-        return by_pclmulqdq
-    return _by_pmull if "+aes" in has and "+neon" in has else None
+        return by_pclmulqdq, "+pclmul"
+    return (_by_pmull, "+neon,+aes") if "+aes" in has and "+neon" in has else (None, "")
 
 
-_multiply = _multiplication()
+_multiply, FEATURES = _multiplication()
 CAN_FOLD = _multiply is not None
 
 

@@ -6,9 +6,7 @@ addresses. Numbers in memory are little-endian, as on all machines that Numba su
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +15,8 @@ from numba.core import types
 from numba.extending import intrinsic
 
 from weft.jit import Kernel, part
-from weft.verbs.carriers.roce.kernels.folding import BLOCK_BYTES, CAN_FOLD, fold
+from weft.verbs.carriers.roce.kernels.folding import BLOCK_BYTES, CAN_FOLD, FEATURES, fold
+from weft.verbs.carriers.roce.processor import crc_instructions
 from weft.wire.kernels import CRC32
 
 Array = np.ndarray[Any, Any]
@@ -113,15 +112,6 @@ def crc_word_by_tables(crc, data):
     return np.uint32(result)
 
 
-def has_crc_instruction() -> bool:
-    if platform.machine() != "aarch64":
-        return False
-    try:
-        return " crc32 " in Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace").replace("\n", " ")
-    except OSError:
-        return False
-
-
 @part
 def _shifted(crc):
     return (
@@ -201,12 +191,14 @@ def crc_and_copy_by_folding(crc, address, to, size):
 
 
 # Continue a CRC over memory, and copy the memory: start with 0xFFFFFFFF, invert the result. ARM's own instruction is a
-# quarter faster there than folding; x86-64 has one for another polynomial only.
-if has_crc_instruction():
+# quarter faster there than folding; x86-64 has one for another polynomial only. CRC_FEATURES: what LLVM calls them
+if "crc32" in crc_instructions():
     crc_word = intrinsic(_instruction("llvm.aarch64.crc32x", _WORD, types.uint64))
     crc_byte = intrinsic(_instruction("llvm.aarch64.crc32b", _HALF, types.uint8))
-    crc_of, crc_and_copy = crc_of_by_instruction, crc_and_copy_by_instruction
+    crc_of, crc_and_copy, CRC_FEATURES = crc_of_by_instruction, crc_and_copy_by_instruction, "+crc"
 elif CAN_FOLD:
     crc_byte, crc_of, crc_and_copy = crc_byte_by_table, crc_of_by_folding, crc_and_copy_by_folding
+    CRC_FEATURES = FEATURES
 else:
     crc_byte, crc_of, crc_and_copy = crc_byte_by_table, crc_of_by_tables, crc_and_copy_by_tables
+    CRC_FEATURES = ""

@@ -8,79 +8,51 @@ Payloads are not copied: the system call reads them in place, and headers, pads 
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
-
 import numpy as np
 
-from weft.jit import kernel, part
-from weft.verbs.carriers.roce.kernels.layout import (
+from weft.jit import lean_kernel, part
+from weft.verbs.carriers.roce.kernels.native import crc_byte, crc_of, errno, sendmsg
+from weft.verbs.carriers.roce.kernels.outer import outer_crc
+from weft.verbs.carriers.roce.layout import (
     CONTROL_AT,
     CONTROL_BYTES,
     DONTWAIT,
-    HEAD_BYTES,
     ICRC_BYTES,
-    SEGMENTS_MAX,
     SOL_UDP,
     UDP_SEGMENT,
     VECTOR_COUNT,
     VECTORS_AT,
-    new_message,
-    outer_crc,
+    Sending,
 )
-from weft.verbs.carriers.roce.kernels.native import crc_byte, crc_of, errno, sendmsg
+from weft.verbs.shm.atomic import view_of
 
 DATAGRAM_MAX = 65_000  # bytes of one message; the limit is 65,507 over IPv4
-TEXT_BYTES = SEGMENTS_MAX * (HEAD_BYTES + 8)
-
-
-class Out(NamedTuple):
-    """The memory of the sending kernel."""
-
-    message: Any  # int64[MESSAGE_WORDS]
-    text: Any  # uint8[TEXT_BYTES]: headers, pads and ICRCs
-    heads: Any  # uint8[3, HEAD_BYTES]: headers of a segment's first packet, of those between, and of its last
-    head_bytes: Any  # int64[3]
-
-
-class Train(NamedTuple):
-    """A segment: packets with consecutive PSNs."""
-
-    address: int
-    size: int
-    mtu: int
-    packets: int
-    psn: int
-
-
-def new_out() -> Out:
-    return Out(
-        new_message(), np.zeros(TEXT_BYTES, np.uint8), np.zeros((3, HEAD_BYTES), np.uint8), np.zeros(3, np.int64)
-    )
+_sending = view_of(Sending)
 
 
 @part
-def _template(train, index):
-    return 0 if index == 0 else 2 if index == train.packets - 1 else 1
+def _template(box, index):
+    return 0 if index == 0 else 2 if index == box.packets - 1 else 1
 
 
 @part
-def _payload(train, index):
-    return min(train.mtu, train.size - index * train.mtu)
+def _payload(box, index):
+    return min(box.mtu, box.size - index * box.mtu)
 
 
 @part
-def _packet_bytes(out, train, index):
-    return out.head_bytes[_template(train, index)] + (_payload(train, index) + 3 & ~3) + ICRC_BYTES
+def _packet_bytes(box, index):
+    return box.head_bytes[_template(box, index)] + (_payload(box, index) + 3 & ~3) + ICRC_BYTES
 
 
 @part
-def _write_head(out, train, index, at, crc):
+def _write_head(box, index, at, crc):
     """Write the transport headers to `text`; return the CRC after them."""
-    kind, text, psn = _template(train, index), out.text, train.psn + index
-    size = out.head_bytes[kind]
+    kind, text, psn = _template(box, index), box.text, box.psn + index
+    size = box.head_bytes[kind]
     for i in range(size):
-        text[at + i] = out.heads[kind, i]
-    text[at + 1] |= (-_payload(train, index) & 3) << 4
+        text[at + i] = box.heads[kind, i]
+    text[at + 1] |= (-_payload(box, index) & 3) << 4
     text[at + 9], text[at + 10], text[at + 11] = psn >> 16 & 0xFF, psn >> 8 & 0xFF, psn & 0xFF
     variant, text[at + 4] = text[at + 4], 0xFF
     crc = crc_of(crc, text.ctypes.data + at, size)
@@ -102,22 +74,22 @@ def _write_tail(text, at, crc, pad):
 
 
 @part
-def _fill(out, outer, train, first, most):
+def _fill(box):
     """Fill the msghdr with packets from `first` on, all of one size but a shorter last; return their number."""
-    unit = _packet_bytes(out, train, first)
-    message, text = out.message, out.text
+    unit = _packet_bytes(box, box.first)
+    message, text = box.message, box.text
     packets, total, at, vector, chunk = 0, 0, 0, VECTORS_AT, 0
-    while packets < most and first + packets < train.packets:
-        index = first + packets
-        length, payload = _packet_bytes(out, train, index), _payload(train, index)
+    while packets < box.most and box.first + packets < box.packets:
+        index = box.first + packets
+        length, payload = _packet_bytes(box, index), _payload(box, index)
         if length > unit or total + length > DATAGRAM_MAX:
             break
-        crc = _write_head(out, train, index, at, outer_crc(outer, length, packets))
-        at += out.head_bytes[_template(train, index)]
+        crc = _write_head(box, index, at, outer_crc(box.outer, box.outer_bytes, length, packets))
+        at += box.head_bytes[_template(box, index)]
         message[vector], message[vector + 1] = text.ctypes.data + chunk, at - chunk
-        message[vector + 2], message[vector + 3] = train.address + index * train.mtu, payload
+        message[vector + 2], message[vector + 3] = box.address + index * box.mtu, payload
         vector, chunk = vector + 4, at
-        at = _write_tail(text, at, crc_of(crc, train.address + index * train.mtu, payload), -payload & 3)
+        at = _write_tail(text, at, crc_of(crc, box.address + index * box.mtu, payload), -payload & 3)
         packets, total = packets + 1, total + length
         if length < unit:
             break
@@ -128,20 +100,15 @@ def _fill(out, outer, train, first, most):
     return packets
 
 
-@kernel
-def send_train(
-    file, first, most, calls, outer, message, text, heads, head_bytes, address, size, mtu, packets, psn
-):  # fmt: skip
-    """Send packets from `first` on with `calls` system calls of `most` packets; return the next packet and an errno.
-
-    The arguments from `message` on are an `Out` and a `Train`, which are slow to pass as such.
-    """
-    out, train = Out(message, text, heads, head_bytes), Train(address, size, mtu, packets, psn)
-    for _ in range(calls):
-        if first == train.packets:
+@lean_kernel
+def send_train(address):
+    """Send packets of the `Sending` at an address from `first` on, which advances; return an errno, or 0."""
+    box = _sending(address)
+    for _ in range(box.calls_max):
+        if box.first == box.packets:
             break
-        count = _fill(out, outer, train, first, most)
-        if sendmsg(np.int32(file), np.uint64(out.message.ctypes.data), np.int32(DONTWAIT)) < 0:
-            return first, errno()
-        first += count
-    return first, 0
+        count = _fill(box)
+        if sendmsg(np.int32(box.file), np.uint64(box.message.ctypes.data), np.int32(DONTWAIT)) < 0:
+            return errno()
+        box.first += count
+    return 0
