@@ -10,7 +10,8 @@ measured over predicted times.
 1. Scale. Mean and mean square of the errors of a kind, each source with the same weight. A kind starts from its wider
    kind, which counts as much as `PRIOR` sources: with no source of its own it has the errors of the wider kind.
 2. Quantile. Each source is left out, and its errors are divided by the scale that the other sources give. Of these
-   scores, sources weighted equally and one more source at infinity, the band takes the 90 % quantile.
+   scores, sources weighted equally, the band takes the quantile of level 90 % (n + 1)/n for n sources, at most 95 %,
+   larger by 1/n.
 3. Unseen classes. The same with whole classes left out gives the quantile for a class without published figures.
 
 So the band covers 90 % of the figures of a new source, averaged over sources, if it is like one drawn from those
@@ -28,8 +29,9 @@ from math import exp, log, sqrt
 from weft.calibration.band import Band, Published
 
 COVERAGE = 0.9
+MOST_LEVEL = 0.95  # highest level of the quantile: that of few sources would be their worst figure
 PRIOR = 2.0  # sources that the wider kind counts for
-LEAST_SCALE = 0.1  # of errors: clusters of the same hardware differ by as much
+LEAST_SCALE = 0.1  # least spread of errors: clusters of the same hardware differ by as much
 
 Kind = tuple[str, ...]
 Errors = Mapping[Kind, tuple[float, ...]]
@@ -138,13 +140,17 @@ class Bands:
 
 
 def _quantile(scores_by_source: Iterable[Collection[float]]) -> float:
-    """Return the conformal quantile, each source with the same weight; for too few sources the largest, and more."""
+    """Return the quantile of scores, each source with the same weight, larger by 1/n: a new source may be worse.
+
+    The conformal level of n sources is (n + 1)/n of the coverage, which for nine sources is the largest score of all.
+    """
     groups = list(scores_by_source)
     if not groups:
         return 0.0
-    share, total = 1 / (len(groups) + 1), 0.0
+    total, share = 0.0, 1 / len(groups)
+    level = min(COVERAGE * (1 + share), MOST_LEVEL)
     for score, weight in sorted((score, share / len(group)) for group in groups for score in group):
         total += weight
-        if total >= COVERAGE:
-            return score
-    return max(map(max, groups)) * (1 + 1 / len(groups))
+        if total >= level:
+            return score * (1 + share)
+    return max(map(max, groups)) * (1 + share)

@@ -35,6 +35,7 @@ def osu(
     kinds: Kinds = "",
     servers: Servers = "",
     sharp: bool = False,
+    virtual: bool = False,
     registration_cache: OnByDefault = True,
     window: Annotated[Whole | None, Parameter(name=["--window-size", "-W"])] = None,
     network: str | None = None,
@@ -74,6 +75,9 @@ def osu(
         The largest message size, or the smallest and the largest: 1M, 4:1M. [as the OSU program]
     sharp
         Use SHARP for allreduce, reduce, bcast and barrier.
+    virtual
+        Servers are virtual machines: collectives on more than 512 ranks wait for processors that are away. TCP and the
+        adapters of clouds are always of virtual machines.
     registration_cache
         Cache memory registrations; otherwise each rendezvous registers its buffer again.
     window
@@ -123,6 +127,7 @@ def osu(
         max_bytes=most,
         window=64 if window is None else window,
         sharp=sharp,
+        virtual=virtual,
         cached=registration_cache,
         options=Options(**chosen, seed=seed),
     )
@@ -190,6 +195,7 @@ def _place(spec: str, servers: str) -> Ranks:
 
 
 def _calibrate(name: str, form: Form) -> None:
+    from weft.calibration.cross_validation import CLASS_COLUMNS, class_rows
     from weft.collectives.mpi import calibration
 
     chosen = (calibration.find(name),) if name else calibration.runs()
@@ -208,8 +214,10 @@ def _calibrate(name: str, form: Form) -> None:
         out.print(table(_TITLE, calibration.COLUMNS, rows))
         out.print(note, markup=False)
         figures = [figure for _, of in compared for figure in of]
-        rows, note = calibration.cross_validation(figures)
+        predictions = calibration.cross_validate(figures)
+        rows, note = calibration.cross_validation(predictions)
         out.print(table(_CROSS_VALIDATION, calibration.CLUSTER_COLUMNS, rows))
+        out.print(table("The same by class, the largest error first", CLASS_COLUMNS, class_rows(predictions)))
         out.print(note, markup=False)
 
 

@@ -252,7 +252,7 @@ def test_srd_sprays_its_packets_and_is_a_kind_of_its_own(placed):
     assert FabricInterconnect(ranks=ranks, ppn=1, options=Options(network=Network.TCP)).carrier == "TCP"
     assert interconnect.crowd_us == timings().adapter["EFA-1x100"].gap_ns / 1e3
     (row,) = values(ranks, "allreduce", only=(8,)).rows
-    assert row.kind[1] == "SRD"
+    assert row.kind[0] == "collectives over SRD"
 
 
 @pytest.mark.parametrize("test", [one for one in OsuTest if one.collective])
@@ -298,3 +298,29 @@ def test_jobs_that_cannot_be_are_refused(placed):
         values(placed("star:hosts=1"), "allreduce", sharp=True, ppn=2)
     with pytest.raises(UnknownName, match="calibration"):
         find_test("latenzy", "calibration")
+
+
+def test_a_stream_over_tcp_takes_a_processor_for_each_message(placed):
+    """Small messages are bound by calls into the kernel, not by the line."""
+    ranks = placed("star:hosts=2,speed=100GbE")
+    (stream,) = values(ranks, "bw", only=(1024,), options=Options(network=Network.TCP)).rows
+    assert stream.value < 1024 / times().tcp.stream_us
+    assert any("no published bandwidth over TCP" in remark for remark in stream.remarks)
+
+
+def test_noise_of_virtual_machines_grows_with_the_ranks_beyond_the_quiet_ones(placed):
+    ranks, constants = placed("fat-tree:hosts=16,server=host-hdr,radix=36"), times().virtual
+    bare, virtual = (values(ranks, "allreduce", only=(8,), ppn=64, virtual=flag).rows[0] for flag in (False, True))
+    assert virtual.value - bare.value == pytest.approx(constants.rank_us * (1024 - constants.quiet_ranks))
+    assert virtual.kind[0] == "collectives between many virtual machines"
+    with pytest.raises(ConfigError, match="--virtual: virtual machines change collectives"):
+        values(ranks, "allreduce", only=(8,), virtual=True)
+    with pytest.raises(ConfigError, match="--virtual: machines with TCP are virtual anyway"):
+        values(
+            placed("fat-tree:hosts=16,speed=100GbE,radix=36"),
+            "allreduce",
+            ppn=64,
+            only=(8,),
+            virtual=True,
+            options=Options(network=Network.TCP),
+        )

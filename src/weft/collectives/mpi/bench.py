@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Self
 
 import numpy as np
@@ -96,6 +96,7 @@ class Settings:
     cached: bool = True  # registered memory is kept from message to message
     ucx_tls: str = ""  # as UCX_TLS; "": all that there are
     map_by: str = "slot"  # or node: how ranks are laid out
+    virtual: bool = False  # servers are virtual machines, as those of TCP's constants and of clouds' adapters are
     together: bool = False  # all ranks begin at once; else as they leave the barrier that OSU's programs call before
     options: Options = field(default_factory=Options)
 
@@ -180,6 +181,8 @@ def run(ranks: Ranks, settings: Settings, progress: Callable[[int, int], None] |
         raise ConfigError(f"osu_{settings.test} needs two processes: give two servers, or --ppn 2")
     if settings.sharp:
         interconnect.refuse_sharp()
+    if settings.virtual:
+        _check_virtual(settings, interconnect)
     if len(ranks.servers) > 1 and not reaches_others(settings.ucx_tls):
         raise ConfigError(f"--UCX_TLS {settings.ucx_tls}: nothing carries messages between servers: give ib or tcp too")
     alone = loopback(settings.ucx_tls)
@@ -214,8 +217,9 @@ def _row(
         took, how = _sharp_us(kind, interconnect, messages, size_bytes), "SHARP"
     else:
         took, how = collective_us(kind, size_bytes, messages, chosen, begun, settings.component)
+    took = took + _noise_us(settings, interconnect)
     value = float(took.mean())
-    alike, band, doubts = _band(settings.test, interconnect, size_bytes)
+    alike, band, doubts = _band(settings, interconnect, size_bytes)
     return Row(
         size_bytes=size_bytes,
         value=value,
@@ -229,12 +233,33 @@ def _row(
     )
 
 
-def _band(test: Test, interconnect: Interconnect, size_bytes: int) -> tuple[tuple[str, ...], Band, tuple[str, ...]]:
+def _check_virtual(settings: Settings, interconnect: Interconnect) -> None:
+    """Raise ConfigError if virtual machines would make no difference."""
+    quiet = times().virtual.quiet_ranks
+    if settings.test.collective is None or interconnect.n_servers == 1 or interconnect.n_ranks <= quiet:
+        raise ConfigError(
+            f"--virtual: virtual machines change collectives between servers on more than {quiet} ranks: leave it out"
+        )
+    if _noise_us(replace(settings, virtual=False), interconnect):
+        raise ConfigError(f"--virtual: machines with {interconnect.carrier} are virtual anyway: leave it out")
+
+
+def _noise_us(settings: Settings, interconnect: Interconnect) -> float:
+    """Return the noise of virtual machines in a collective between several servers."""
+    virtual = settings.virtual or interconnect.network is Network.TCP or interconnect.cloud is not None
+    return times().virtual.noise_us(interconnect.n_ranks) if virtual and interconnect.n_servers > 1 else 0.0
+
+
+def _band(
+    settings: Settings, interconnect: Interconnect, size_bytes: int
+) -> tuple[tuple[str, ...], Band, tuple[str, ...]]:
     """Return the kind of a figure, the band of published ones of that kind, and remarks."""
+    test = settings.test
     word = "bandwidth" if test.is_bandwidth else "latency" if test is Test.LATENCY else "collectives"
     n_ranks = 2 if test.collective is None else interconnect.n_ranks
     carrier = interconnect.carrier if interconnect.n_servers > 1 else "shared memory"
-    kind = kind_of(word, size_bytes, carrier, n_ranks)
+    noisy = test.collective is not None and _noise_us(settings, interconnect) > 0
+    kind = kind_of(word, size_bytes, carrier, noisy=noisy)
     band = find_band(kind, n_ranks, times().band)
     return kind, band, tuple(remarks(kind, n_ranks, times().band))
 
@@ -249,7 +274,7 @@ def _point_to_point(settings: Settings, interconnect: FabricInterconnect, messag
     both_ways = 2 if settings.test is Test.BIBW else 1
     cost = messages.inside(sizes, both_ways) if inside and not messages.loopback else messages.between(sizes)
     took_us = float(cost.total[0])
-    kind, band, doubts = _band(settings.test, interconnect, size_bytes)
+    kind, band, doubts = _band(settings, interconnect, size_bytes)
     how = f"shared memory, {_protocol(cost.request[0])}" if inside else _protocol(cost.request[0])
     if settings.test is Test.LATENCY:
         value = took_us
@@ -258,7 +283,8 @@ def _point_to_point(settings: Settings, interconnect: FabricInterconnect, messag
         busy = (float(cost.send[0]), float(cost.receive[0]))
         idle_us = float(messages.inside(np.ones(1)).flight[0]) if inside else float(interconnect.lone_us(1.0))
         link_us = float(cost.flight[0]) - idle_us if inside else size_bytes * interconnect.us_per_byte
-        gap_us = max(sum(busy) if both_ways == 2 else max(busy), link_us)
+        stack_us = times().tcp.stream_us if not inside and interconnect.network is Network.TCP else 0.0
+        gap_us = max((sum(busy) if both_ways == 2 else max(busy)) + both_ways * stack_us, link_us)
         window_us = settings.window * gap_us + took_us + float(cost.total[1])
         value = both_ways * settings.window * size_bytes / window_us
         low, high = value / band.high, value / band.low

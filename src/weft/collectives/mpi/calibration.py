@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from weft.calibration.cross_validation import cluster_rows, count_in_bands, leave_one_out
+from weft.calibration.cross_validation import Prediction, cluster_rows, count_in_bands, leave_one_out
 from weft.calibration.figure import Figure as PublishedFigure
 from weft.calibration.figure import mean_error, summary_cells
 from weft.calibration.run import Run as PublishedRun
@@ -26,6 +26,7 @@ from weft.sim.perftest import prepare
 
 COLUMNS = ("run", "sizes", "mean error", "worst error", "in the band", "promise")
 CLUSTER_COLUMNS = ("cluster", "sizes", "mean error", "in bands of the others")
+Predictions = dict[str, tuple[Prediction["Figure"], ...]]
 
 
 class Run(PublishedRun, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -42,6 +43,7 @@ class Run(PublishedRun, frozen=True, forbid_unknown_fields=True, kw_only=True):
     mpi: str = "openmpi"
     coll: str = ""
     ucx_tls: str = ""
+    virtual: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +89,7 @@ def compare(run: Run) -> tuple[Figure, ...]:
         coll=run.coll,
         ucx_tls=run.ucx_tls,
         ppn=run.ppn,
+        virtual=run.virtual,
         only=tuple(size_bytes for size_bytes, _ in run.rows),
         options=Options(network=run.network),
     )
@@ -115,8 +118,8 @@ def bands(figures: Iterable[Figure], without: str = "") -> dict[str, Band]:
     return draw(figure for figure in figures if figure.counted and figure.cluster != without)
 
 
-def cross_validation(figures: Sequence[Figure]) -> tuple[list[tuple[str, ...]], str]:
-    """Return a row for each cluster, with its figures in bands of the other clusters, and a note."""
+def cross_validate(figures: Sequence[Figure]) -> Predictions:
+    """Return the figures of each cluster with the bands that the other clusters give."""
     counted = [figure for figure in figures if figure.counted]
 
     def predict(cluster: str) -> Iterator[tuple[Figure, Band]]:
@@ -125,7 +128,11 @@ def cross_validation(figures: Sequence[Figure]) -> tuple[list[tuple[str, ...]], 
             if figure.cluster == cluster:
                 yield figure, find_band(figure.kind, figure.ranks, other_bands)
 
-    predictions = leave_one_out((figure.cluster for figure in counted), predict)
+    return leave_one_out((figure.cluster for figure in counted), predict)
+
+
+def cross_validation(predictions: Predictions) -> tuple[list[tuple[str, ...]], str]:
+    """Return a row for each cluster, with its figures in bands of the other clusters, and a note."""
     rows = cluster_rows(predictions, lambda _, own: (f"{mean_error(own):.1%}",))
     inside, count = count_in_bands(predictions)
     return rows, f"{inside} of {count} figures lie in bands that their cluster had no part in, {inside / count:.0%}"

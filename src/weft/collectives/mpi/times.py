@@ -29,6 +29,7 @@ class Tcp(Sourced, frozen=True, forbid_unknown_fields=True, kw_only=True):
     rendezvous_us: float
     copy_gbyte_s: float
     crowd_us: float
+    stream_us: float
 
 
 class Registration(Sourced, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -60,6 +61,15 @@ class Sharp(Sourced, frozen=True, forbid_unknown_fields=True, kw_only=True):
     rate: float
 
 
+class Virtual(Sourced, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    rank_us: float
+    quiet_ranks: int
+
+    def noise_us(self, n_ranks: int) -> float:
+        """Return the time that all ranks wait for those whose processor was away."""
+        return self.rank_us * max(n_ranks - self.quiet_ranks, 0)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Band(calibration.Band):
     """The band of a kind of figures."""
@@ -76,6 +86,7 @@ class MpiTimes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     shared: Shared
     adapter: Adapter
     sharp: Sharp
+    virtual: Virtual
     band: dict[str, Band]
 
     def stream_gbyte_s(self, adapter: str) -> float:
