@@ -357,3 +357,9 @@ def test_a_rate_limit_is_none_or_not_supported(pair):
         with pytest.raises(PyverbsRDMAError, match="Failed to modify QP rate limit") as caught:
             at.modify_rate_limit(attr)
         assert caught.value.error_code == code
+
+
+def test_attributes_that_a_program_leaves_out_are_zero():
+    attr = QPInitAttrEx()
+    names = ("sq_sig_all", "comp_mask", "create_flags", "max_tso_header", "source_qpn", "send_ops_flags")
+    assert [getattr(attr, name) for name in names] == [0] * len(names)

@@ -13,13 +13,21 @@ from weft.verbs.attributes.objects import PyverbsCM
 from weft.verbs.enums import IBV_SEND_INLINE, IBV_SEND_SIGNALED, IBV_WR_BIND_MW, IBV_WR_LOCAL_INV, IBV_WR_SEND
 from weft.verbs.errors import PyverbsUserError
 from weft.verbs.pyverbs.wr import SGE, RecvWR, SendWR
-from weft.verbs.shm.layout import SgeRecord
+from weft.verbs.shm.layout import SendRequest, SgeRecord
 from weft.verbs.shm.memory import Place
 
 
 def test_an_element_reads_its_memory():
     buffer = ctypes.create_string_buffer(b"weft and warp")
     assert SGE(ctypes.addressof(buffer), 13, 1).read(4, 9) == b"warp"
+
+
+@pytest.mark.parametrize("wr_id", [5, (1 << 64) - 1])
+def test_a_request_has_zeros_where_nothing_was_given(wr_id):
+    wr = SendWR(wr_id=wr_id, opcode=IBV_WR_SEND, num_sge=1, imm_data=7, sg=[SGE(1, 2, 3)])
+    request = SendRequest.from_buffer_copy(wr.raw)
+    given = {"opcode": IBV_WR_SEND, "flags": IBV_SEND_SIGNALED, "wr_id": wr_id, "immediate": 7, "num_sge": 1}
+    assert {name: getattr(request, name) for name in SendRequest.names} == dict.fromkeys(SendRequest.names, 0) | given
 
 
 @pytest.mark.parametrize("bad", [(1 << 64, 0, 0), (0, 1 << 32, 0), (0, 0, -1)])
