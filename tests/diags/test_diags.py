@@ -8,6 +8,7 @@ import weft
 from weft.cli import subnets
 from weft.cli.diag import diag
 from weft.diags import TOOLS, tool
+from weft.diags.ibstat import query_own_node
 from weft.errors import ConfigError, SubnetError, UnknownName
 from weft.mad import faults
 from weft.mad.discover import discover
@@ -66,6 +67,19 @@ def test_ibnetdiscover_output_is_read_as_the_same_fabric(carrier, tmp_path):
     fabric, read = devices_of(carrier).fabric, weft.load(str(tmp_path / "found.net"))
     assert sorted(read.nodes.guid) == sorted(fabric.nodes.guid)
     assert len(read.links) == len(fabric.links)
+
+
+def test_ibnetdiscover_prints_switches_first(carrier):
+    words = [line.split()[0] for line in tool("ibnetdiscover")(carrier, []).splitlines() if line[:3] in ("Swi", "Ca\t")]
+    assert words == sorted(words, reverse=True)
+    assert set(words) == {"Switch", "Ca"}
+
+
+@pytest.mark.parametrize(("description", "name"), [("h1", "mlx5_0"), ("h1 mlx5_7", "mlx5_7"), ("", "mlx5_0")])
+def test_the_name_of_an_adapter_is_the_last_word_of_its_description(carrier, description, name):
+    node = devices_of(carrier).fabric.find_node("h1").index
+    devices_of(carrier).node_description[node] = description.encode().ljust(64, b"\0")
+    assert query_own_node(carrier)[1] == name
 
 
 def test_ibtracert_follows_tables_of_more_than_one_block():

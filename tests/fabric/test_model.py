@@ -11,6 +11,7 @@ from weft.fabric.model import Fabric
 from weft.fabric.rates import Technology
 from weft.fabric.spec import load
 from weft.fabric.tables import NO_ROUTE
+from weft.wire.port_info import PortInfo
 
 
 def two_leaves() -> Fabric:
@@ -182,3 +183,17 @@ def test_an_empty_fabric_is_a_fabric():
 def test_a_number_as_an_index_is_refused_with_an_example():
     with pytest.raises(TypeError, match=r"3 is no name; .*fabric\['leaf1/3'\]"):
         load("star:hosts=2")[3]
+
+
+def test_the_lmc_shares_a_byte_with_other_fields_of_port_info():
+    tables, byte = load("star:hosts=2").tables, PortInfo.lmc.bit // 8
+    tables.port_info[:, byte] = 0xA8
+    tables.set_lmc(slice(None), 7)
+    tables.set_lmc([1], 2)
+    assert tables.port_info[:3, byte].tolist() == [0xAF, 0xAA, 0xAF]
+    assert tables.lmc[:3].tolist() == [7, 2, 7]
+
+
+def test_a_port_has_two_arbitration_tables_of_64_lanes_and_weights():
+    tables = load("star:hosts=2").tables
+    assert tables.vl_arbitration.nbytes == len(tables.lid) * 2 * 64 * 2

@@ -182,3 +182,8 @@ def test_several_lids_of_a_host_take_different_ways():
     ways = tables.tables.lft[np.flatnonzero(graph.hosts)]
     differ = ways[:, graph.lid[first]] != ways[:, graph.lid[first + 1]]
     assert differ[elsewhere].mean() > 0.9
+
+
+def test_a_tree_needs_one_lane():
+    fabric = route(weft.load("fat-tree:hosts=16,radix=8"), Options(engine="dfsssp", max_vls=1)).fabric
+    assert (check(fabric).ok, check(fabric).vls) == (True, 1)

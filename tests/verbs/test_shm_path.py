@@ -92,9 +92,9 @@ REQUESTS = st.builds(
 class World:
     """Two queue pairs of one process, with or without a path."""
 
-    def __init__(self, *, short: bool, kind: int = e.IBV_QPT_RC) -> None:
+    def __init__(self, *, short: bool, kind: int = e.IBV_QPT_RC, completions: int = 100) -> None:
         self.node = Node()
-        self.told = CQ(self.node.ctx, 100)
+        self.told = CQ(self.node.ctx, completions)
         self.a, self.b = self.node.qp(kind), self.node.qp(kind, cq=self.told)
         for mine, other in ((self.a, self.b), (self.b, self.a)):
             attr = self.node.connected_attr(other.qp_num)
@@ -168,6 +168,26 @@ def test_a_lane_does_what_packets_do(requests, kind):
     finally:
         for world in worlds:
             world.end()
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_lane_fills_a_completion_queue_and_overflows_it_as_packets_do(more):
+    outcomes = []
+    for short in (False, True):
+        world = World(short=short, completions=4)
+        capacity = world.told.core.record.capacity
+        elements = world.elements((8,), 0)
+        for number in range(capacity + more):
+            world.b.post_recv(RecvWR(wr_id=number, num_sge=1, sg=world.elements((8,), 3000)))
+            world.a.post_send(SendWR(9, e.IBV_WR_SEND, 1, 0, elements, 0))
+            for _ in range(20):
+                world.a.core.adapter.progress()
+        record = world.told.core.record
+        outcomes.append((record.head - record.tail, record.is_broken, world.b.core.state))
+        assert record.head - record.tail == capacity
+        world.end()
+    assert outcomes[0] == outcomes[1]
+    assert outcomes[0][1] == more
 
 
 @given(
