@@ -9,14 +9,17 @@ from weft.cli import subnets
 from weft.cli.diag import diag
 from weft.diags import TOOLS, tool
 from weft.diags.ibstat import query_own_node
+from weft.diags.query import Target, get_smp
 from weft.errors import ConfigError, SubnetError, UnknownName
+from weft.fabric.model import Fabric
+from weft.fabric.views import Port
 from weft.mad import faults
 from weft.mad.discover import discover
 from weft.mad.local import LocalCarrier, ManualClock
 from weft.mad.subnet import Subnet
 from weft.routing.route import route
 from weft.wire.port_info import PortInfo, PortState
-from weft.wire.smp import SwitchInfo
+from weft.wire.smp import NodeInfo, SmpAttribute, SwitchInfo
 
 
 @pytest.fixture
@@ -82,21 +85,58 @@ def test_the_name_of_an_adapter_is_the_last_word_of_its_description(carrier, des
     assert query_own_node(carrier)[1] == name
 
 
-def test_ibtracert_follows_tables_of_more_than_one_block():
-    """LIDs above 64 are in the second block of a forwarding table."""
-    fabric = route(weft.load("fat-tree:hosts=72,radix=12")).fabric
+def configured(spec: str) -> tuple[Subnet, Fabric]:
+    """Return a subnet with Active ports and tables."""
+    fabric = route(weft.load(spec)).fabric
     subnet = Subnet(fabric)
     for slot, info in enumerate(subnet.devices.port_info):
         if info is not None and subnet.devices.peer(slot) >= 0:
             PortInfo.port_state.set(info, PortState.ACTIVE)
     for info in subnet.devices.switch_info.values():
         SwitchInfo.linear_fdb_top.set(info, int(fabric.tables.lid.max()))
+    return subnet, fabric
+
+
+def trace(subnet: Subnet, local: Port, present: Port) -> list[str]:
+    return tool("ibtracert")(LocalCarrier(subnet, local.slot), [str(local.lid), str(present.lid)]).splitlines()
+
+
+def test_ibtracert_follows_tables_of_more_than_one_block():
+    """LIDs above 64 are in the second block of a forwarding table."""
+    subnet, fabric = configured("fat-tree:hosts=72,radix=12")
     local, present = fabric.find_port("h1/1"), fabric.find_port("h72/1")
     assert present.lid > 64
-    output = tool("ibtracert")(LocalCarrier(subnet, local.slot), [str(local.lid), str(present.lid)]).splitlines()
+    output = trace(subnet, local, present)
     assert output[0].startswith("From ca")
     assert output[-1] == f'To ca {{0x{present.node.guid:016x}}} portnum 1 lid {present.lid}-{present.lid} "h72 mlx5_0"'
     assert len(output) == 2 + 4  # leaf, spine, leaf, host
+
+
+def test_ibtracert_names_a_switch_without_a_route_and_a_port_that_is_not_active():
+    subnet, fabric = configured("star:hosts=3")
+    local, present = fabric.find_port("h1/1"), fabric.find_port("h3/1")
+    assert len(trace(subnet, local, present)) == 2 + 2
+    (info,) = subnet.devices.switch_info.values()
+    SwitchInfo.linear_fdb_top.set(info, present.lid - 1)
+    with pytest.raises(SubnetError, match=f"has no route to LID {present.lid}: its entry is 3, its table ends at"):
+        trace(subnet, local, present)
+    SwitchInfo.linear_fdb_top.set(info, int(fabric.tables.lid.max()))
+    subnet.devices.tables.lft[:, present.lid] = 255
+    with pytest.raises(SubnetError, match=f"has no route to LID {present.lid}: its entry is 255"):
+        trace(subnet, local, present)
+    PortInfo.port_state.set(subnet.devices.port_info[local.slot], PortState.ARMED)
+    with pytest.raises(SubnetError, match="port 1 of h1 mlx5_0 is not Active"):
+        trace(subnet, local, present)
+
+
+def test_an_attribute_is_queried_by_lid_by_path_and_by_a_path_from_a_lid():
+    subnet, fabric = configured("star:hosts=3")
+    carrier = LocalCarrier(subnet, fabric.find_port("h1/1").slot)
+    switch = fabric.switches[0]
+    out = fabric.find_port("h3/1").peer.number
+    targets = [Target(fabric.find_port("h2/1").lid), Target(None, bytes([1])), Target(switch.lid, bytes([out]))]
+    guids = [NodeInfo.unpack(get_smp(carrier, target, SmpAttribute.NODE_INFO)).node_guid for target in targets]
+    assert guids == [fabric.find_node("h2").guid, switch.guid, fabric.find_node("h3").guid]
 
 
 def test_ibstat_and_ibstatus_of_a_port_without_a_manager(carrier):
