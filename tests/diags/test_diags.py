@@ -7,9 +7,9 @@ import pytest
 import weft
 from weft.cli import subnets
 from weft.cli.diag import diag
-from weft.diags import TOOLS, tool
+from weft.diags import TOOLS, show, tool
 from weft.diags.ibstat import query_own_node
-from weft.diags.query import Target, get_smp
+from weft.diags.query import Target, get_counters, get_smp
 from weft.errors import ConfigError, SubnetError, UnknownName
 from weft.fabric.model import Fabric
 from weft.fabric.views import Port
@@ -18,6 +18,7 @@ from weft.mad.discover import discover
 from weft.mad.local import LocalCarrier, ManualClock
 from weft.mad.subnet import Subnet
 from weft.routing.route import route
+from weft.wire.perf import PerfAttribute
 from weft.wire.port_info import PortInfo, PortState
 from weft.wire.smp import NodeInfo, SmpAttribute, SwitchInfo
 
@@ -187,3 +188,51 @@ def test_the_command_lists_its_tools_and_refuses_two_subnets(capsys):
         diag("ibstat", subnet=subnets.Subnet(at="h1", umad="any"))
     with pytest.raises(ConfigError, match="no ibsim or lab listens at nowhere-at-all"):
         diag("ibstat", subnet=subnets.Subnet(ibsim="nowhere-at-all"))
+
+
+@pytest.mark.parametrize(
+    ("style", "value", "text"),
+    [
+        (show.speed, 0, "Extended speed"),
+        (show.speed, 1, "2.5 Gbps"),
+        (show.speed, 4, "10.0 Gbps"),
+        (show.speed, 8, "undefined (8)"),
+        (show.speeds, 1, "2.5 Gbps"),
+        (show.speeds, 2, "5.0 Gbps (IBA extension)"),
+        (show.speeds, 7, "2.5 Gbps or 5.0 Gbps or 10.0 Gbps"),
+        (show.speed_ext, 0, "No Extended Speed"),
+        (show.speed_ext, 1, "14.0625 Gbps"),
+        (show.speed_ext, 2, "25.78125 Gbps"),
+        (show.speed_ext, 4, "53.125 Gbps"),
+        (show.speed_ext, 8, "106.25 Gbps"),
+        (show.speed_ext, 16, "undefined (16)"),
+        (show.speeds_ext, 0, "0"),
+        (show.speeds_ext, 3, "14.0625 Gbps or 25.78125 Gbps"),
+        (show.speeds_ext_enabled, 30, "Extended link speeds disabled"),
+        (show.speeds_ext_enabled, 1, "14.0625 Gbps"),
+        (show.width, 1, "1X"),
+        (show.width, 2, "4X"),
+        (show.width, 4, "8X"),
+        (show.width, 8, "12X"),
+        (show.width, 16, "2X"),
+        (show.width, 3, "undefined (3)"),
+    ],
+)
+def test_speeds_and_widths_print_as_in_libibmad(style, value, text):
+    assert style(value) == text
+
+
+def test_sets_of_widths_that_the_standard_lacks_are_marked():
+    """rdma-core libibmad/dump.c, dump_linkwidth."""
+    plain = [mask for mask in range(1, 32) if "IBA extension" not in show.widths_supported(mask)]
+    assert plain == [1, 3, 7, 11, 15, 17, 19, 23, 27, 31]
+
+
+def test_counters_of_a_lid_without_a_port_and_of_a_port_that_is_absent_are_errors():
+    subnet, fabric = configured("star:hosts=3")
+    clock = ManualClock()
+    carrier = LocalCarrier(subnet, fabric.find_port("h1/1").slot, sleep=clock.sleep)
+    with pytest.raises(SubnetError, match="no answer: counters of Lid 99 port 1"):
+        get_counters(carrier, 99, PerfAttribute.PORT_COUNTERS, 1)
+    with pytest.raises(SubnetError, match="port 200: status 0x"):
+        get_counters(carrier, fabric.find_port("h1/1").lid, PerfAttribute.PORT_COUNTERS, 200)

@@ -50,3 +50,12 @@ def test_the_root_of_a_row_in_which_every_switch_has_hosts_is_its_middle():
 def test_the_root_of_a_tree_is_the_first_leaf_with_most_links():
     fabric = weft.load("fat-tree:hosts=16,radix=8")
     assert fabric.nodes.name[graph_of(fabric).switches[default_root(graph_of(fabric))]] == "leaf1"
+
+
+def test_a_switch_with_one_host_is_a_leaf():
+    builder = FabricBuilder("one host on each leaf")
+    spine, *leaves = builder.add_nodes(NodeKind.SWITCH, ["spine", "leaf1", "leaf2", "leaf3"], n_ports=4)
+    hosts = builder.add_nodes(NodeKind.HCA, ["h1", "h2", "h3"], n_ports=1)
+    builder.add_links(spine, [1, 2, 3], leaves, 1, "EDR")
+    builder.add_links(hosts, 1, leaves, 2, "EDR")
+    assert default_root(graph_of(builder.build())) == 1

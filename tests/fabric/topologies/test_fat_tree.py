@@ -11,7 +11,7 @@ from weft.errors import ConfigError
 from weft.fabric.levels import levels
 from weft.fabric.model import Fabric
 from weft.fabric.topologies import fat_tree
-from weft.fabric.topologies.fat_tree import split_ports
+from weft.fabric.topologies.fat_tree import choose_above, split_ports
 
 
 def tiers(fabric: Fabric) -> dict[str, int]:
@@ -180,3 +180,8 @@ def test_a_tree_that_cannot_exist_is_refused_with_the_largest_one_and_the_way_ou
 def test_impossible_trees_are_refused_with_the_possible_values(parameters, message):
     with pytest.raises(ConfigError, match=message):
         fat_tree(100, **parameters)
+
+
+def test_groups_of_mixed_spines_need_the_fewest_cores_and_cables():
+    assert choose_above(7, 8, 20, 40, mixed=True) == (10, 2, 16, 16)  # 32 cores
+    assert choose_above(7, 8, 20, 40, mixed=False) == (10, 10, 4, 16)  # 40 cores
