@@ -216,9 +216,24 @@ def test_the_command_lists_its_tools_and_refuses_two_subnets(capsys):
         (show.width, 8, "12X"),
         (show.width, 16, "2X"),
         (show.width, 3, "undefined (3)"),
+        (show.port_state, 0, "NoChange"),
+        (show.port_state, 4, "Active"),
+        (show.port_state, 5, "?(5)"),
+        (show.down_default_state, 2, "Polling"),
+        (show.down_default_state, 3, "?(3)"),
+        (show.mtu, 5, "4096"),
+        (show.mtu, 6, "?(6)"),
+        (show.lanes, 0, "?(0)"),
+        (show.lanes, 5, "VL0-14"),
+        (show.operational_lanes, 0, "No change"),
+        (show.capabilities, 0b1011, "0xb\n\t\t\t\tIsSM\n\t\t\t\tIsTrapSupported"),
+        (show.capabilities, 0, "0x0"),
+        (show.capabilities2, 1 << 10, "0x400\n\t\t\t\tIsLinkSpeedNDRSupported"),
+        (show.node_type, 2, "Switch"),
+        (show.node_type, 4, "?(4)?"),
     ],
 )
-def test_speeds_and_widths_print_as_in_libibmad(style, value, text):
+def test_values_print_as_in_libibmad(style, value, text):
     assert style(value) == text
 
 

@@ -199,3 +199,9 @@ def test_racks_that_do_not_fit_are_refused_in_trays() -> None:
         superpod(1, server="gb200-nvl72", servers=2)
     with pytest.raises(ConfigError, match="su=1 has 16 places, and a rack of 18 trays needs 18"):
         superpod(1, server="gb200-nvl72", radix=32)
+
+
+def test_cores_join_half_their_ports_of_pods():
+    assert superpod(su=4, radix=8).spec
+    with pytest.raises(ConfigError, match="su=5 is too many: 8 rails and cores of 8 ports allow 4 units"):
+        superpod(su=5, radix=8)
