@@ -27,6 +27,10 @@ def test_tables_of_a_fabric_are_kept_unless_an_engine_is_to_replace_them():
     assert read_routed(routing.fabric, engine="auto") == (routing.fabric, True)
     assert read_routed(routing.fabric, engine="auto", again=True)[0] is not routing.fabric
     assert weft.check(routing).lanes_known
+    for adaptive in (False, True):
+        routed, _ = read_routed(TORUS, engine="auto", adaptive=adaptive)
+        assert ("ar_group" in vars(routed.tables)) == adaptive
+    assert "ar_group" not in vars(read_routed(TORUS, engine="auto")[0].tables)
 
 
 def test_times_are_read_in_microseconds_within_limits():

@@ -7,7 +7,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from weft.sim.packet import pacing
 from weft.sim.packet.congestion import dcqcn, ib, reno
+from weft.sim.packet.state import PacketEvent
 
 TABLE = np.array([1.0, 0.5, 0.25, 0.125])  # rate by index
 STEP_PS = 100
@@ -131,3 +133,62 @@ def test_reno_halves_its_window_at_a_loss_and_starts_again_at_one_after_a_timeou
     reno.on_timeout(timed_out, 0, TABLE)
     assert (lost.window_packets, lost.threshold) == (threshold, threshold)
     assert (timed_out.window_packets, timed_out.threshold) == (1.0, threshold)
+
+
+# -- pace and timer ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def paced(monkeypatch):
+    """A simulation of one queue pair at a time of 500 ps; `scheduled` has the events of its timer."""
+    for name in ("slow_down", "speed_up", "set_pace"):
+        monkeypatch.setattr(pacing, name, getattr(getattr(pacing, name), "py_func", getattr(pacing, name)))
+    for name in ("call", "ask"):
+        monkeypatch.setattr(pacing, name, lambda function, *arguments: function(*arguments))
+    scheduled: list[tuple[int, int]] = []
+    monkeypatch.setattr(pacing, "schedule", lambda s, time_ps, kind, qp, _: scheduled.append((time_ps, kind)))
+    run = SimpleNamespace(now_ps=500, on_notification=dcqcn.on_notification, on_timer=dcqcn.on_timer)
+    qp = queue_pair(line_ps_per_kib=20_000, slowed=0, pace_ps_per_kib=0)
+    return SimpleNamespace(run=[run], qps=[qp], control_table=TABLE, scheduled=scheduled)
+
+
+def test_a_notification_paces_packets_and_starts_the_timer_once(paced):
+    qp = paced.qps[0]
+    for pace_ps_per_kib in (40_000, 80_000):
+        pacing.slow_down(paced, 0)
+        assert (qp.pace_ps_per_kib, qp.rate_timer) == (pace_ps_per_kib, 1)
+    assert paced.scheduled == [(600, PacketEvent.RATE)]
+
+
+def test_without_a_rule_for_notifications_nothing_is_paced(paced):
+    paced.run[0].on_notification = 0
+    pacing.slow_down(paced, 0)
+    assert (paced.qps[0].rate, paced.scheduled) == (1.0, [])
+    paced.run[0].on_notification, paced.run[0].on_timer = dcqcn.on_notification, 0
+    pacing.slow_down(paced, 0)
+    assert (paced.qps[0].rate, paced.scheduled, paced.qps[0].rate_timer) == (0.5, [], 0)
+
+
+def test_the_timer_waits_after_a_new_notification_and_ends_at_the_line_rate(paced):
+    qp = paced.qps[0]
+    qp.rate, qp.rate_timer, qp.rate_due_ps = 0.5, 1, 501
+    pacing.speed_up(paced, 0)
+    assert (qp.rate, paced.scheduled) == (0.5, [(501, PacketEvent.RATE)])
+    qp.rate_due_ps = 500
+    pacing.speed_up(paced, 0)
+    assert (qp.rate, qp.rate_timer, qp.rate_due_ps) == (0.75, 1, 600)
+    assert qp.pace_ps_per_kib == int(20_000 / 0.75)
+    assert paced.scheduled[1:] == [(600, PacketEvent.RATE)]
+    qp.rate, qp.rate_due_ps = 0.999, 500
+    pacing.speed_up(paced, 0)
+    assert (qp.rate, qp.rate_timer, qp.pace_ps_per_kib, len(paced.scheduled)) == (1.0, 0, 0, 2)
+    paced.run[0].on_timer = ib.on_timer  # says that no further step is needed
+    qp.rate, qp.rounds, qp.ccti_min, qp.rate_due_ps = 0.25, 2, 1, 500
+    pacing.speed_up(paced, 0)
+    assert (qp.rate, qp.rate_timer, len(paced.scheduled)) == (0.5, 0, 2)
+
+
+def test_an_adapter_that_is_slower_than_its_line_is_always_paced(paced):
+    paced.qps[0].slowed = 1
+    pacing.set_pace(paced, 0)
+    assert paced.qps[0].pace_ps_per_kib == 20_000
