@@ -56,6 +56,7 @@ TRAIN_CASES = {
     "--overlap-p2p": (f"{CUT} --pp 2 --vp 2", "--no-overlap-p2p"),
     "--overlap-moe": (MOE, "--overlap-moe"),
     "--grad-reduce-in-fp32": (CUT, "--no-grad-reduce-in-fp32"),
+    "--framework": (CUT, "--framework fsdp-eager"),
     "--optimizer-precision": (CUT, "--optimizer-precision bf16"),
     "--fused-attention": (f"{CUT} --seq 2048", "--no-fused-attention"),
     "--layers": (CUT, "--layers 16"),

@@ -10,7 +10,7 @@ import pytest
 from weft.errors import ConfigError
 from weft.fabric import catalog
 from weft.fabric.rates import read_catalog
-from weft.training.gpu import Gpu
+from weft.training.gpu import OPERAND_BYTES, Gpu
 
 HOST_BOUND_US = 25  # below, what was measured is the host
 ATTENTION: dict[str, Any] = {"batch": 1, "head_dim": 128, "fused": True}
@@ -106,7 +106,7 @@ def test_passes_over_memory_take_what_they_took(measured: Any, h200: Gpu) -> Non
 def test_no_product_beats_peak_or_memory(name: str) -> None:
     gpu = Gpu.of(name)
     for precision, tflop_s in gpu.entry.peak_tflop_s.items():
-        size = 1 if precision == "fp8" else 2
+        size = OPERAND_BYTES[precision]
         for m, n, k in ((1, 8192, 8192), (64, 4096, 28672), (777, 5120, 640), (8192, 8192, 8192)):
             took_s = gpu.matmul_s(m, n, k, precision)
             assert took_s > 2 * m * n * k / (gpu.entry.sustained * tflop_s * 1e12) * (1 - 1e-9)

@@ -35,6 +35,7 @@ Spec = Annotated[str, NAMES_FILE, Parameter(help="A topology, `superpod:su=1`, o
 File = Annotated[Path | None, NAMES_FILE]
 Whole = Annotated[int, Parameter(converter=_parse_whole)]
 OnByDefault = Annotated[bool, Parameter(negative_bool="no-")]
+OnOrOff = Annotated[bool | None, Parameter(negative_bool="no-")]
 Kinds = Annotated[
     str,
     Parameter(

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from weft.cli import train_tables as tables
-from weft.cli.arguments import NAMES_FILE, Form
-from weft.cli.output import check_explain, console, print_data, progress_bar, report_written, table
+from weft.cli.arguments import NAMES_FILE
+from weft.cli.output import check_explain, print_data, progress_bar, report_written
 from weft.cli.train_flags import NO_CUT, NO_OUTPUTS, NO_SHAPE, NO_WHERE, Cut, Outputs, Shape, Where
 from weft.cli.train_trouble import NO_TROUBLE, Trouble, check_trouble, failure_options, print_trouble
+from weft.cli.train_validation import print_validation
 from weft.errors import ConfigError
 from weft.units import parse_count
 from weft.version import __version__
@@ -187,29 +188,3 @@ def _print(prediction: Prediction, tokens: float | None, failures: FailureReport
             print_trouble(effects)
             tables.print_trust([run], explain=outputs.explain, has_failures=bool(effects))
         report_written(outputs.picture, outputs.timeline, outputs.trace)
-
-
-def print_validation(form: Form) -> None:
-    from weft.calibration.figure import mean_error
-    from weft.training.validate import report, validate
-
-    figures = validate()
-    if form.is_data:
-        print_data(form, report(figures), "rows")
-        return
-    columns = ("job, GPUs, precision, release", "measured s", "weft s", "error %", "MFU %")
-    lines = [
-        (
-            figure.run,
-            figure.measured,
-            round(figure.predicted, 3),
-            round(100 * figure.error, 1),
-            round(100 * figure.step.mfu, 1),
-        )
-        for figure in figures
-    ]
-    note = (
-        f"{len(figures)} steps, off by {100 * mean_error(figures):.1f} % in the mean. One set of constants for each "
-        "type of GPU, none for a row; an ideal network. Sources: --json."
-    )
-    console().print(table("Published steps beside weft's", columns, lines, note))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from weft.cli.arguments import TABLES, Fabrics, File, Form, Kinds, OnByDefault, Servers, Whole
+from weft.cli.arguments import TABLES, Fabrics, File, Form, Kinds, OnOrOff, Servers, Whole
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,25 +36,29 @@ class Cut:
     seq: Whole | None = None
     """Tokens per sequence. [the model's usual training length]"""
     precision: str = "bf16"
-    """bf16, fp16 or fp8."""
-    sequence_parallel: OnByDefault = True
-    """With --tp: shard norms and residuals along the sequence."""
-    overlap_grad_reduce: OnByDefault = True
-    """Reduce gradients during the last backward passes."""
-    overlap_param_gather: OnByDefault = True
-    """Gather parameters during the first forward passes."""
-    tp_comm_overlap: OnByDefault = True
-    """Overlap tensor-parallel collectives with the adjacent matrix products."""
-    overlap_p2p: OnByDefault = True
-    """Overlap sends between interleaved stages with computation."""
-    overlap_moe: bool = False
-    """Overlap the all-to-all of experts with another micro-batch (DualPipe)."""
-    grad_reduce_in_fp32: OnByDefault = True
-    """Reduce gradients in 32 bits; otherwise in 16."""
+    """bf16, fp16, fp8, mxfp8 or nvfp4."""
+    framework: str | None = None
+    """Software, which sets kernels, launches and the overlaps below: megatron, nemo-2025, torchtitan, fsdp-eager,
+    deepspeed or megatron-2021. [fsdp-eager for --zero 3 without --tp and --pp before Blackwell; deepspeed for fp16;
+    else megatron]"""
+    sequence_parallel: OnOrOff = None
+    """With --tp: shard norms and residuals along the sequence. [on, as the framework]"""
+    overlap_grad_reduce: OnOrOff = None
+    """Reduce gradients during the last backward passes. [on, as the framework]"""
+    overlap_param_gather: OnOrOff = None
+    """Gather parameters during the first forward passes. [on, as the framework]"""
+    tp_comm_overlap: OnOrOff = None
+    """Overlap tensor-parallel collectives with the adjacent matrix products. [on, as the framework]"""
+    overlap_p2p: OnOrOff = None
+    """Overlap sends between interleaved stages with computation. [on]"""
+    overlap_moe: OnOrOff = None
+    """Overlap the all-to-all of experts with another micro-batch (DualPipe). [off]"""
+    grad_reduce_in_fp32: OnOrOff = None
+    """Reduce gradients in 32 bits; otherwise in 16. [on, as the framework]"""
     optimizer_precision: str = "fp32"
     """Precision of the optimizer states: fp32, with a copy of the weights; or bf16, without one."""
-    fused_attention: OnByDefault = True
-    """Use flash attention; otherwise attention scores are written to GPU memory."""
+    fused_attention: OnOrOff = None
+    """Use flash attention; otherwise attention scores are written to GPU memory. [on, as the framework]"""
 
 
 @dataclass(frozen=True, kw_only=True)

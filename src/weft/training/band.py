@@ -1,21 +1,26 @@
-"""The band around a step, by the errors of published steps of its kind (`weft.calibration.band`).
+"""The band around a step: a conformal interval (`weft.calibration.conformal`) by the errors of published steps.
 
-A kind is with experts or without, a precision and a GPU. Where steps of fewer than two models were published of it, any
-GPU counts, then any precision, then all steps. Published steps ran over InfiniBand without faults. For another network
-the step runs again with every collective as long, and as short, as its own band allows (`weft.collectives.nccl.band`).
+A kind is with experts or without, a generation of GPUs and a framework; a source of published steps counts by its
+models. Errors are those with the constants that a source was used for left out (`weft.training.validate.leave_out`). A
+generation or framework without published steps has the wider band of an unseen class. Published steps ran without
+faults: for other networks the step runs again with every collective as long, and as short, as its own band allows
+(`weft.collectives.nccl.band`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import cache, lru_cache
 
-from weft.calibration.band import BEYOND, Band, by_kind, count_clusters, draw, narrowest
+from weft.calibration.band import BEYOND, Band
+from weft.calibration.conformal import Bands
+from weft.calibration.cross_validation import Prediction, leave_one_out
 from weft.collectives.nccl.band import band_of
 from weft.collectives.nccl.estimate import Estimate
 from weft.training.communication import Communication
 from weft.training.step import Step, run_step
-from weft.training.validate import Figure, kind_of, validate
+from weft.training.validate import Figure, kind_of, leave_out
 
 _PUBLISHED = {"NVLink", "PCIe", "InfiniBand"}  # the networks of published steps, and links inside a server
 
@@ -23,8 +28,7 @@ _PUBLISHED = {"NVLink", "PCIe", "InfiniBand"}  # the networks of published steps
 @lru_cache(maxsize=64)
 def step_band(step: Step, over: Communication) -> Band:
     """Return the band around a step whose collectives were timed by `over`."""
-    compute = _compute_band(kind_of(step))
-    width = compute.high
+    compute = compute_band(kind_of(step), leave_out())
     networks: set[str] = set()  # without published steps
     inside: set[str] = set()  # links between the GPUs of a server
 
@@ -34,37 +38,42 @@ def step_band(step: Step, over: Communication) -> Band:
             inside.add(estimate.cluster.joined_by)
         return band_of(estimate).high
 
-    def again_s(*, slow: bool) -> float:
+    def again_s(end: float, *, slow: bool) -> float:
         """Run the step with all times at one end of their bands: collectives by their own, the rest by the step's."""
-        other = over.stretched(lambda time: stretch(time) / width if slow else width / stretch(time))
-        again = run_step(step.transformer, step.layout, step.gpu, other, slowest=step.slowest)
-        return again.step_s * width if slow else again.step_s / width
+        other = over.stretched(lambda time: (stretch(time) if slow else 1 / stretch(time)) / end)
+        return run_step(step.transformer, step.layout, step.gpu, other, slowest=step.slowest).step_s * end
 
-    low_s, high_s = again_s(slow=False), again_s(slow=True)
-    far = [*_far(step), *(f"no steps are published over {name}" for name in networks)]
+    low_s, high_s = again_s(compute.low, slow=False), again_s(compute.high, slow=True)
+    far = [*compute.far, *_far(step), *(f"no steps are published over {name}" for name in networks)]
     far += [f"no steps are published for GPUs joined by {name}" for name in inside - {"NVSwitches"}]
     return replace(compute, low=low_s / step.step_s, high=high_s / step.step_s, far=tuple(far))
 
 
+@lru_cache(maxsize=256)
+def compute_band(kind: tuple[str, ...], figures: tuple[Figure, ...]) -> Band:
+    """Return the band of steps of a kind by published figures."""
+    seen = {prop for figure in figures for prop in figure.kind}
+    unlike = tuple(f"no steps are published for {prop}" for prop in kind[1:] if prop not in seen)
+    return _bands(figures).band_for(kind, unlike=unlike)
+
+
 @cache
-def _published() -> tuple[Figure, ...]:
-    return tuple(validate())
+def _bands(figures: tuple[Figure, ...]) -> Bands:
+    return Bands.of(figures)
 
 
-@lru_cache(maxsize=64)
-def _compute_band(kind: tuple[str, ...]) -> Band:
-    """Return the band of steps of a kind."""
-    figures = by_kind(_published())
-    alike = narrowest(kind, lambda wider: count_clusters(figures.get(wider, ())))
-    return replace(draw(figures[alike]), kind=", ".join(alike) or "anything")
+def leave_sources_out() -> dict[str, tuple[Prediction[Figure], ...]]:
+    """Return the figures of each source, with the constants and bands that the other sources give."""
+    every = leave_out()
+
+    def predict(source: str) -> Iterable[tuple[Figure, Band]]:
+        others = tuple(figure for figure in every if figure.source != source)
+        return ((each, compute_band(each.kind, others)) for each in every if each.source == source)
+
+    return leave_one_out((figure.source for figure in every), predict)
 
 
 def _far(step: Step) -> list[str]:
-    steps = [figure.step for figure in _published()]
-    far = []
-    if step.gpu.entry.name not in {published.gpu.entry.name for published in steps}:
-        far.append(f"no steps are published for {step.gpu.entry.name}")
-    most = max(published.layout.gpus for published in steps)
-    if step.layout.gpus > BEYOND * most:
-        far.append(f"{step.layout.gpus:,} GPUs, and the most that is published is {most:,}")
-    return far
+    most = max(figure.step.layout.gpus for figure in leave_out())
+    many = f"{step.layout.gpus:,} GPUs, and the most that is published is {most:,}"
+    return [many] if step.layout.gpus > BEYOND * most else []

@@ -104,6 +104,11 @@ class Communication(ABC):
             return 0.0
         return self._seconds(self._estimate(kind, self._part(kind), collective, size_bytes))
 
+    def places(self, kind: str) -> int:
+        """Return the servers of a group of that kind; the GPUs if it lies in one server."""
+        shape = self._shape(kind)
+        return shape.nodes if shape.nodes > 1 else shape.size
+
     def _part(self, kind: str) -> Cluster:
         """Return the GPUs and adapters of the cluster that a group of that kind has."""
         if kind not in self._parts:
@@ -165,10 +170,14 @@ class Ideal(Communication):
         return self._own_networks or ideal_networks(self.cluster)
 
     def _measure(self, kind: str, pattern: Pattern) -> Network:
-        return self._ideal[pattern]
+        """Return the network of a group; where servers have fewer adapters than groups, groups share them."""
+        network = self._ideal[pattern]
+        share = min(1.0, self._shape(kind).fewest * self.cluster.nics / self.cluster.gpus)
+        return replace(network, adapter_gbyte_s=share * network.adapter_gbyte_s)
 
     def _estimate(self, kind: str, part: Cluster, collective: Collective, size_bytes: int) -> Estimate:
-        return _remembered(part, collective, size_bytes, tuple(self._ideal.items()) if part.nodes > 1 else ())
+        networks = self._networks_of(kind)
+        return _remembered(part, collective, size_bytes, tuple(networks.items()) if part.nodes > 1 else ())
 
 
 @lru_cache(maxsize=1 << 14)  # a search asks for the same groups and sizes in many layouts

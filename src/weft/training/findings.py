@@ -74,12 +74,18 @@ def describe_surprise(runs: Sequence[Run]) -> str:
 
 
 def describe_trust(runs: Sequence[Run]) -> str:
-    """Return the source of the bands, and the properties that no published step has."""
+    """Return the software that was assumed, the source of the bands, and the properties that no published step has."""
     bands = [run.band for run in runs]
     kinds = dict.fromkeys(f"{band.clusters} models with {band.kind}" for band in bands)
     far = dict.fromkeys(reason for band in bands for reason in band.far)
     warning = f" Beware: {'; '.join(far)}." if far else ""
-    return f"Bands are from published steps of {' and of '.join(kinds)}.{warning}"
+    software = f"Assumes {_describe_software(runs)}; see --framework."
+    return f"{software} Bands are from published steps of {' and of '.join(kinds)}.{warning}"
+
+
+def _describe_software(runs: Sequence[Run]) -> str:
+    """Return the frameworks whose kernels and overlaps were assumed."""
+    return " and ".join(dict.fromkeys(run.layout.software.label for run in runs))
 
 
 def _describe_scaling(curve: Curve, strong: bool) -> str:

@@ -15,7 +15,7 @@ two more products: `matmul_s(m, k, n)` for the gradient of its input, and `matmu
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from statistics import NormalDist
 
@@ -24,12 +24,18 @@ import msgspec
 from weft.errors import find_named
 from weft.fabric import catalog
 from weft.fabric.rates import read_catalog
+from weft.training.framework import DEFAULT, Framework, find_framework
 
 BF16_BYTES = 2
 FP8_BYTES = 1
+OPERAND_BYTES = {"bf16": 2, "fp16": 2, "fp8": 1, "mxfp8": 1, "nvfp4": 0.5}
 # Bytes that Adam moves for each parameter: gradient, value and two moments are read, the last three written; with an
 # optimizer in fp32 also a copy of the value in bf16.
 ADAM_BYTES = {"fp32": 4 * 4 + 3 * 4 + BF16_BYTES, "bf16": (4 + 3) * BF16_BYTES}
+
+_TILES = ((128, 256), (256, 128), (128, 128))  # the large ones of cuBLAS
+_GENERATIONS = ((100, "Blackwell"), (90, "Hopper"), (89, "Ada"), (0, "Ampere"))  # from which compute capability
+_POWER_BOUND_SM = 89  # compute capability from which power limits large products
 
 
 class _Kernel(msgspec.Struct, frozen=True):
@@ -39,9 +45,6 @@ class _Kernel(msgspec.Struct, frozen=True):
 
 class _Attention(msgspec.Struct, frozen=True):
     tile: int
-    narrow: int
-    forward: float
-    backward: float
     forward_us: float
     backward_us: float
 
@@ -66,18 +69,30 @@ def _constants() -> _Constants:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
-    """An accelerator of the catalog, with a clock."""
+    """An accelerator of the catalog with the software that runs on it."""
 
     entry: catalog.Gpu
+    software: Framework
 
     @staticmethod
-    def of(name: str) -> Gpu:
+    def of(name: str, framework: str = DEFAULT) -> Gpu:
         """Return the GPU of that name in the catalog; case does not matter."""
-        return Gpu(entry=catalog.gpu(name))
+        return Gpu(entry=catalog.gpu(name), software=find_framework(framework))
+
+    def running(self, framework: str) -> Gpu:
+        """Return the same GPU with another framework."""
+        return replace(self, software=find_framework(framework))
+
+    @property
+    def generation(self) -> str:
+        """Return the name of its architecture."""
+        return next(name for sm, name in _GENERATIONS if self.entry.sm >= sm)
 
     def peak_flop_s(self, precision: str) -> float:
-        """Return the dense peak in bf16, fp16 or fp8."""
-        peaks = self.entry.peak_tflop_s
+        """Return the dense peak in a number format."""
+        peaks = dict(self.entry.peak_tflop_s)
+        if "nvfp4" in peaks:
+            peaks["mxfp8"] = peaks["fp8"]  # tensor cores with 4 bits scale blocks of 32 themselves
         has = f"Its tensor cores have {', '.join(peaks)}."
         return 1e12 * find_named(f"number format of {self.entry.name}", precision, peaks, has)
 
@@ -93,19 +108,43 @@ class Gpu:
         return 1 + _constants().variation.spread * NormalDist().inv_cdf((count - 0.375) / (count + 0.25))
 
     def matmul_s(
-        self, m: int, n: int, k: int, precision: str, count: int = 1, *, result_bytes: int = BF16_BYTES
+        self,
+        m: int,
+        n: int,
+        k: int,
+        precision: str,
+        count: int = 1,
+        *,
+        result_bytes: int = BF16_BYTES,
+        grouped: bool = False,
     ) -> float:
         """Return the time of `count` products [m, k] x [k, n] in one kernel (experts, heads).
 
         `result_bytes` go to and from memory for an element of the result: 8 where it is added to gradients in fp32.
+        `grouped`: products of experts, whose numbers of rows differ.
         """
         product = _constants().product
-        operand_bytes = FP8_BYTES if precision == "fp8" else BF16_BYTES
-        multiply_s = 2 * m * n * k / (self.entry.sustained * self.peak_flop_s(precision))
+        share = self.entry.sustained * self.software.product_share(self.entry.sm, precision)
+        if grouped:
+            share *= min(m, n, k) / (min(m, n, k) + self.software.grouped)
+        multiply_s = 2 * m * n * k / (share * self.peak_flop_s(precision)) * self._waves(m, n, count)
         byte_s = product.memory * self.memory_byte_s
-        read_s = operand_bytes * (m + n) * k / byte_s
+        read_s = OPERAND_BYTES[precision] * (m + n) * k / byte_s
         write_s = result_bytes * m * n / byte_s
         return max(1e-6 * product.launch_us, count * (max(multiply_s, read_s) + write_s))
+
+    def _waves(self, m: int, n: int, count: int) -> float:
+        """Return the time of whole waves of tiles relative to that of their work: the last wave leaves SMs idle.
+
+        On Hopper and later it does not show (docs/design/0019-compute.md): power is the limit there, not the SMs.
+        """
+        if self.entry.sm >= _POWER_BOUND_SM:
+            return 1.0
+        lost = []
+        for rows, columns in _TILES:
+            tiles = count * -(-m // rows) * -(-n // columns)
+            lost.append(-(-tiles // self.entry.sms) * self.entry.sms * rows * columns / (count * m * n))
+        return min(lost)
 
     def attention_s(
         self,
@@ -127,15 +166,15 @@ class Gpu:
         """
         if not fused:
             return self._unfused_attention_s(batch * heads, queries, keys, head_dim, backward)
-        kernel = _constants().attention
+        kernel, fused_kernel = _constants().attention, self.software.kernel
         products = 5 if backward else 2
-        width = max(head_dim, kernel.narrow)
+        width = max(head_dim, fused_kernel.narrow)
         # A tile on the diagonal is computed whole. Work is uneven then, and SMs do not end together: from the first to
         # the last it takes half of the longest piece.
         visible = min(keys, keys - (queries - kernel.tile) / 2) if causal else keys
         flop = 2 * products * width * batch * heads * queries * visible
         tail_flop = products * width * kernel.tile * keys * self.entry.sms if causal else 0
-        rate_flop_s = (kernel.backward if backward else kernel.forward) * self.peak_flop_s("bf16")
+        rate_flop_s = fused_kernel.share(self.entry.sm, backward=backward) * self.peak_flop_s("bf16")
         start_s = 1e-6 * (kernel.backward_us if backward else kernel.forward_us)
         moved_bytes = products * BF16_BYTES * head_dim * batch * (heads * queries + kv_heads * keys)
         return start_s + max((flop + tail_flop) / rate_flop_s, moved_bytes / self.memory_byte_s)

@@ -69,6 +69,7 @@ class Run:
             "gpus": site.gpus,
             "step_s": step.step_s,
             "band_s": list(self.band_s),
+            "framework": step.layout.software.label,
             "band_kind": band.kind,
             "band_models": band.clusters,
             "far": list(band.far),

@@ -18,7 +18,7 @@ from functools import cached_property
 from weft.collectives.kinds import Collective
 from weft.training.communication import Communication
 from weft.training.gpu import BF16_BYTES, Gpu
-from weft.training.parallel import Layout
+from weft.training.parallel import NARROW, Layout
 from weft.training.transformer import Shapes, Transformer
 
 FP32_BYTES = 4
@@ -54,7 +54,7 @@ class Layers:
         time = Time()
         self._attention_block(time, backward=False)
         self._feed_forward(time, has_experts, backward=False)
-        return self._behind_another(time)
+        return self._launched(self._behind_another(time), has_experts, 1 / 3)
 
     def backward(self, has_experts: bool) -> Time:
         """Return the time of a backward pass, with recomputation."""
@@ -63,7 +63,14 @@ class Layers:
         self._feed_forward(time, has_experts, backward=True)
         if self.layout.recompute == "selective":
             self._attention(time, backward=False)
-        return self._behind_another(time)
+        return self._launched(self._behind_another(time), has_experts, 2 / 3)
+
+    def _launched(self, time: Time, has_experts: bool, share: float) -> Time:
+        """Add the time in which the GPU waits for the host to launch the kernels of a layer with experts."""
+        host_s = 1e-3 * share * self.gpu.software.host_ms if has_experts else 0.0
+        if host_s > time.total_s:
+            time.add("host", host_s - time.total_s)
+        return time
 
     def _behind_another(self, time: Time) -> Time:
         """Hide the exchange of experts behind the compute of another micro-batch."""
@@ -99,7 +106,7 @@ class Layers:
     def _pass(self, time: Time, elements_per_token: float, backward: bool) -> None:
         """Add a pass over activations. Backward reads the inputs of forward, and the gradient."""
         moved = self.layout.tokens * elements_per_token * BF16_BYTES * (1.5 if backward else 1)
-        time.add("memory", self.gpu.pass_s(moved))
+        time.add("memory", self.gpu.pass_s(moved * self.gpu.software.passes))
 
     def _linear(self, time: Time, matrices: Shapes, backward: bool, *, gathers: bool) -> None:
         """Add matrix products, and the tensor-parallel collective before the first or after the last of them."""
@@ -111,11 +118,14 @@ class Layers:
 
     def _product_s(self, rows: int, inputs: int, outputs: int, backward: bool, count: int = 1) -> float:
         gpu, precision = self.gpu, self.layout.precision
-        casts_s = gpu.fp8_cast_s(count * rows * (outputs if backward else inputs)) if precision == "fp8" else 0.0
+        grouped = count > 1
+        casts_s = gpu.fp8_cast_s(count * rows * (outputs if backward else inputs)) if precision in NARROW else 0.0
         if not backward:
-            return casts_s + gpu.matmul_s(rows, outputs, inputs, precision, count)
-        into_gradient_s = gpu.matmul_s(outputs, inputs, rows, precision, count, result_bytes=_ACCUMULATE_BYTES)
-        return casts_s + gpu.matmul_s(rows, inputs, outputs, precision, count) + into_gradient_s
+            return casts_s + gpu.matmul_s(rows, outputs, inputs, precision, count, grouped=grouped)
+        into_gradient_s = gpu.matmul_s(
+            outputs, inputs, rows, precision, count, result_bytes=_ACCUMULATE_BYTES, grouped=grouped
+        )
+        return casts_s + gpu.matmul_s(rows, inputs, outputs, precision, count, grouped=grouped) + into_gradient_s
 
     def _tensor_collective(self, time: Time, products_s: float, *, gathers: bool, backward: bool) -> None:
         layout, size = self.layout, self._activation_bytes
@@ -179,10 +189,12 @@ class Layers:
         own = layout.tokens / self._cut  # tokens that this GPU sends
         routed = own * transformer.topk
         sent_bytes = routed * transformer.hidden * BF16_BYTES
+        exchanged_bytes = sent_bytes * self._copies / transformer.topk
         time.add("products", self._product_s(round(own), transformer.hidden, transformer.experts, backward))
-        for _ in range(2):  # there and back: sorted by expert, sent, and gathered in the tensor group of the expert
-            self._pass(time, 2 * transformer.hidden * transformer.topk / self._cut, backward)
-            time.add("ep", self.over.time_s("ep", Collective.ALL_TO_ALL, sent_bytes))
+        sorts = 2 if layout.ep > 1 and transformer.experts > layout.ep else 1  # by GPU, and there by expert
+        for _ in range(2):  # there and back: sorted, sent, and gathered in the tensor group of the expert
+            self._pass(time, sorts * 2 * transformer.hidden * transformer.topk / self._cut, backward)
+            time.add("ep", self.over.time_s("ep", Collective.ALL_TO_ALL, exchanged_bytes))
         if layout.expert_tp > 1:
             gathered = sent_bytes * layout.expert_tp
             for kind in (Collective.ALL_GATHER, Collective.REDUCE_SCATTER):
@@ -196,6 +208,14 @@ class Layers:
         self._pass(time, width * routed * layout.expert_tp / layout.tokens, backward)
         if transformer.shared_experts:
             self._gated(time, transformer.shared_matrices(layout.tp), backward)
+
+    @property
+    def _copies(self) -> float:
+        """Return the number of copies of a token that are sent: one for each expert, or for each place with some."""
+        topk, places = self.transformer.topk, self.over.places("ep")
+        if not self.gpu.software.deduplicates:
+            return topk
+        return places * (1 - (1 - 1 / places) ** topk)
 
     # -- ends ---------------------------------------------------------------------------------------------------------
 

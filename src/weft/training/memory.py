@@ -19,12 +19,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from weft.errors import ConfigError
-from weft.training.parallel import Layout, check, shares
+from weft.training.parallel import NARROW, Layout, check, shares
 from weft.training.transformer import Transformer
 
-# CUDA context and libraries about 1 GB, NCCL's buffers 1 to 2 GB with a communicator for each kind of group, the rest
-# for fragmentation. Not measured here, so the free memory is an estimate.
-RESERVE_BYTES = 4 << 30
 GB = 1 << 30  # as makers of GPUs count
 
 
@@ -37,7 +34,7 @@ class Footprint:
     optimizer_bytes: int
     activations_bytes: int
     logits_bytes: int
-    reserve_bytes: int = RESERVE_BYTES
+    reserve_bytes: int  # of the framework
     stage: int
 
     @property
@@ -86,6 +83,7 @@ def _stage(layout: Layout, transformer: Transformer, stage: int, held: _Held) ->
         optimizer_bytes=optimizer + max(0, copied - activations - logits),
         activations_bytes=activations,
         logits_bytes=logits,
+        reserve_bytes=round(layout.software.reserve_gbyte * GB),
         stage=stage,
     )
 
@@ -137,7 +135,7 @@ def _activations(layout: Layout, transformer: Transformer, stage: int, held: _He
 def layer_activations(layout: Layout, transformer: Transformer, *, experts: bool) -> int:
     """Return the bytes of one layer and micro-batch on one rank, without full recomputation."""
     model, tokens, cut = transformer, layout.tokens, layout.residual_tokens
-    of_matrix = 1 if layout.precision == "fp8" else 2  # bytes of a stored input of a matrix product
+    of_matrix = 1 if layout.precision in NARROW else 2  # bytes of a stored input of a matrix product
     norms = 2 * 2 * cut * model.hidden  # their inputs
     inputs = 2 * of_matrix * cut * model.hidden  # inputs of the first matrices of attention and feed-forward
     masks = 2 * cut * model.hidden if model.bias else 0  # dropout masks: models with biases are trained with dropout
@@ -155,7 +153,7 @@ def _attention(layout: Layout, model: Transformer) -> int:
     """Return the bytes of queries, keys, values and result; of scores if they are written; and of latents."""
     tokens, heads = layout.tokens, model.heads // layout.tp
     keys = max(model.kv_heads // layout.tp, 1)
-    of_matrix = 1 if layout.precision == "fp8" else 2
+    of_matrix = 1 if layout.precision in NARROW else 2
     width = 2 * (heads * model.qk_dim + keys * (model.qk_dim + model.v_dim)) + of_matrix * heads * model.v_dim
     latents = 2 * 2 * (model.q_lora + model.kv_lora) + 2 * model.rope_dim if model.kv_lora else 0
     if layout.fused_attention:

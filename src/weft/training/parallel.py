@@ -21,10 +21,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.errors import ConfigError, UnknownName, find_named
+from weft.training.framework import DEFAULT, Framework, find_framework
 from weft.training.transformer import Transformer
 
 RECOMPUTE = ("none", "selective", "full")
-PRECISIONS = ("bf16", "fp16", "fp8")
+PRECISIONS = ("bf16", "fp16", "fp8", "mxfp8", "nvfp4")
+NARROW = ("fp8", "mxfp8", "nvfp4")  # products in fewer than 16 bits
 OPTIMIZER_PRECISIONS = ("fp32", "bf16")
 KINDS = ("tp", "cp", "dp", "dp-cp", "pp", "ep", "etp", "edp")
 
@@ -57,6 +59,7 @@ class Layout:
     overlap_p2p: bool = True
     overlap_moe: bool = False  # experts' exchanges behind another micro-batch's compute (DualPipe, Megatron's 1F1B)
     fused_attention: bool = True  # flash attention; False: scores are written to memory (before 2022)
+    framework: str = DEFAULT  # software, by its name in frameworks.toml
 
     def __post_init__(self) -> None:
         for field in ("gpus", "tp", "pp", "vp", "cp", "ep", "micro_batch", "global_batch", "seq"):
@@ -69,6 +72,7 @@ class Layout:
         find_named("recompute", self.recompute, dict.fromkeys(RECOMPUTE))
         find_named("precision", self.precision, dict.fromkeys(PRECISIONS))
         find_named("optimizer_precision", self.optimizer_precision, dict.fromkeys(OPTIMIZER_PRECISIONS))
+        find_framework(self.framework)
         self._check_ranks()
         self._check_batch()
 
@@ -113,6 +117,10 @@ class Layout:
                 f"seq = {self.seq} is not a multiple of cp*tp = {self.cp}*{self.tp}, as sequence parallel needs; "
                 f"nearest: seq = {_multiples(self.seq, self.cp * self.tp)}"
             )
+
+    @property
+    def software(self) -> Framework:
+        return find_framework(self.framework)
 
     @property
     def dp(self) -> int:

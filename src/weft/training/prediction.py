@@ -14,6 +14,7 @@ from weft.errors import ConfigError
 from weft.fabric import catalog
 from weft.fabric.model import Fabric
 from weft.fabric.spec import as_kinds
+from weft.training.framework import choose_framework, with_defaults
 from weft.training.idle import without_effect
 from weft.training.job import SEQUENCES_PER_GPU, run_job
 from weft.training.memory import check_fits
@@ -90,7 +91,7 @@ def find_layouts(
     """Return all layouts that divide and fit, in closed form, the fastest first. Fields that are set are kept."""
     label = f"layouts of {transformer.name} on {site.gpus:,} GPUs, {site.name}"
     report = None if progress is None else lambda done, total: progress(label, done, total)
-    return search(transformer, site, _with_defaults(layout, transformer, site.gpus), report)
+    return search(transformer, site, _with_defaults(layout, transformer, site), report)
 
 
 def predict(
@@ -122,9 +123,11 @@ def predict(
     return Prediction(curves=tuple(curves))
 
 
-def _with_defaults(layout: Mapping[str, Any], transformer: Transformer, gpus: int) -> dict[str, Any]:
-    """Return the fields of a Layout, with a batch and a sequence. `dp` follows from the others."""
-    fields = {"global_batch": SEQUENCES_PER_GPU * gpus, "seq": transformer.seq} | dict(layout)
+def _with_defaults(layout: Mapping[str, Any], transformer: Transformer, site: Site) -> dict[str, Any]:
+    """Return the fields of a Layout, with a batch, a sequence and a framework. `dp` follows from the others."""
+    framework = choose_framework(layout, site.gpu.entry.sm)
+    fields = {"global_batch": SEQUENCES_PER_GPU * site.gpus, "seq": transformer.seq}
+    fields |= with_defaults({**layout, "framework": framework})
     fields.pop("dp", None)
     return fields
 
@@ -141,7 +144,7 @@ def _layouts(
     All must divide and fit before one is run.
     """
     first = sites[0][0]
-    fields = _with_defaults(layout, transformer, first.gpus)
+    fields = _with_defaults(layout, transformer, first)
     batches = [grow(fields["global_batch"], first.gpus, site.gpus, strong=strong) for site in sites[0]]
     if not {"dp", *SIZES} & layout.keys():
         return [

@@ -67,14 +67,13 @@ class Site:
     def notes(self) -> tuple[str, ...]:
         """Return the reasons why another fabric or GPU would give the same result."""
         entry, notes = self.gpu.entry, []
+
+        def rates(gpu: catalog.Gpu) -> tuple[float, ...]:
+            return gpu.memory_gbyte_s, *(peak for precision, peak in gpu.peak_tflop_s.items() if precision != "nvfp4")
+
         if self.servers > 1 and self.options.network is Network.TCP:
             notes.append(TCP_DOUBT)
-        twins = [
-            other.name
-            for other in catalog.gpus()
-            if other.name != entry.name
-            and (other.peak_tflop_s, other.memory_gbyte_s) == (entry.peak_tflop_s, entry.memory_gbyte_s)
-        ]
+        twins = [other.name for other in catalog.gpus() if other.name != entry.name and rates(other) == rates(entry)]
         if twins:
             notes.append(
                 f"{entry.name}: the catalog has the same peak rates and memory bandwidth for {' and '.join(twins)}, so "

@@ -31,7 +31,7 @@ from weft.training.transformer import Transformer
 
 BUCKET_PARAMETERS = 40_000_000  # Megatron's: gradients are summed in pieces, each when its layers are done
 Floats = NDArray[np.float64]
-_PARTS = ("products", "attention", "memory", "tp", "cp", "ep", "slowest", "bubble", "dp", "optimizer")
+_PARTS = ("products", "attention", "memory", "host", "tp", "cp", "ep", "slowest", "bubble", "dp", "optimizer")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -71,6 +71,7 @@ def run_step(
     if slowest is not None and slowest < 1:
         raise ConfigError(f"--slowest {slowest:g} must be 1 or more: the slowest GPU relative to the mean")
     slowest = gpu.slowest_of(layout.gpus) if slowest is None else slowest
+    gpu = gpu.running(layout.framework)
     layers = Layers(transformer, layout, gpu, over)
     counts = layout.chunks(transformer.layers)
     forward, backward = _chunk_times(layers, counts)
@@ -198,7 +199,8 @@ class _Sharded:
         sums_s = np.stack((last_s, last_s), axis=-1)
         if self.layout.zero >= 2:
             return sums_s
-        kind = Collective.REDUCE_SCATTER if self.layout.zero else Collective.ALL_REDUCE
+        scatters = self.layout.zero and not self.layout.software.all_reduces
+        kind = Collective.REDUCE_SCATTER if scatters else Collective.ALL_REDUCE
         buckets = self.gradient_buckets
         each_s = self._each_s(kind, self.layout.gradient_bytes, buckets)
         overlap = self.layout.overlap_grad_reduce
@@ -228,6 +230,7 @@ class _Sharded:
             scattered_s = self._each_s(Collective.REDUCE_SCATTER, layout.gradient_bytes, self.gradient_buckets)
             hidden_s += scattered_s * layout.overlap_grad_reduce
             shown_s += scattered_s * (not layout.overlap_grad_reduce)
+        compute_s = compute_s + layout.software.contention * np.minimum(compute_s, hidden_s)
         passed_s: Floats = np.maximum(compute_s, hidden_s) + shown_s
         return passed_s
 

@@ -3,12 +3,14 @@
     for figure in validate():
         print(figure.run, figure.measured, figure.predicted, figure.error)
 
-One set of constants for each type of GPU, and none for a row. The network is taken to be without flaws.
+A file of `published/` is a source: one cluster and one framework, or the recipes of one vendor. Constants belong to a
+type of GPU or to a framework, none to a row. `leave_out` predicts each source with the constants that would be assumed
+if it were unknown (`without` in frameworks.toml): errors of others' jobs are like these, and bands are made of them.
+The network is taken to be without flaws.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -16,23 +18,29 @@ from typing import Any
 import msgspec
 
 from weft.calibration.figure import Figure as PublishedFigure
-from weft.calibration.figure import mean_error
-from weft.calibration.run import Run, read_runs
-from weft.collectives.nccl.cluster import from_server
+from weft.calibration.run import Run
+from weft.collectives.nccl.cluster import Cluster, from_server
+from weft.collectives.nccl.network import Networks
 from weft.fabric import catalog
+from weft.fabric.rates import read_data
 from weft.training.communication import Ideal
+from weft.training.framework import WITHOUT, with_defaults
 from weft.training.gpu import Gpu
 from weft.training.parallel import Layout
+from weft.training.site import find_site
 from weft.training.step import Step, run_step
 from weft.training.transformer import find
-from weft.version import __version__
+
+SOURCES = ("dgxc", "sc21", "mosaic", "bloom", "bridge")
 
 
 class Published(Run, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A measured step."""
 
+    cluster: str  # its file
     model: str
     server: str
+    fabric: str = ""  # that of the server's adapters
     step_s: float
     layout: dict[str, Any]
     overrides: dict[str, Any] = msgspec.field(default_factory=dict)
@@ -44,6 +52,11 @@ class Figure(PublishedFigure):
 
     published: Published
     step: Step
+
+    @property
+    def source(self) -> str:
+        """Return the name of its file."""
+        return self.published.cluster
 
     def report(self) -> dict[str, Any]:
         """Return the fields of `--json`."""
@@ -66,39 +79,64 @@ class Figure(PublishedFigure):
 
 @cache
 def published() -> tuple[Published, ...]:
-    return read_runs("weft.training", "published.toml", Published)
+    return tuple(step for source in SOURCES for step in _read(source))
 
 
-def predict(job: Published) -> Step:
-    """Predict the step of a published job."""
-    layout = Layout(**job.layout)
-    server = catalog.server(job.server)
-    over = Ideal(from_server(job.server, nodes=layout.gpus // server.gpus), layout)
-    return run_step(replace(find(job.model), **job.overrides), layout, Gpu.of(server.gpu), over)
+def _read(source: str) -> list[Published]:
+    """Read a file: its fields are defaults of its steps, and those of its layout of their layouts."""
+    common = read_data("weft.training", f"published/{source}.toml")
+    layout, steps = common.pop("layout"), common.pop("steps")
+    return [
+        msgspec.convert({**common, **step, "layout": {**layout, **step["layout"]}, "cluster": source}, Published)
+        for step in steps
+    ]
+
+
+def predict(job: Published, *, left_out: bool = False) -> Step:
+    """Predict the step of a published job, with all constants or without those that its source was used for."""
+    layout = Layout(**with_defaults(job.layout))
+    if left_out:
+        layout = replace(layout, framework=f"{layout.framework}{WITHOUT}{job.cluster}")
+    cluster, networks = _cluster(job.server, job.fabric, layout.gpus)
+    transformer = replace(find(job.model), **job.overrides)
+    return run_step(transformer, layout, Gpu.of(catalog.server(job.server).gpu), Ideal(cluster, layout, networks))
+
+
+@cache
+def _cluster(server: str, fabric: str, gpus: int) -> tuple[Cluster, Networks | None]:
+    """Return the servers of a job and, if it is not that of their adapters, the network between them."""
+    nodes = -(-gpus // catalog.server(server).gpus)
+    if not fabric or nodes == 1:
+        return from_server(server, nodes=nodes), None
+    site = find_site(fabric, gpus=gpus, server=server)
+    return site.cluster, site.networks
 
 
 def kind_of(step: Step) -> tuple[str, ...]:
     """Return the properties by which published steps are compared with a step, the most important first."""
-    return ("experts" if step.transformer.experts else "no experts", step.layout.precision, step.gpu.entry.name)
+    name = step.layout.framework.partition(WITHOUT)[0]
+    return ("experts" if step.transformer.experts else "no experts", step.gpu.generation, name)
 
 
-def validate() -> list[Figure]:
-    """Predict all published jobs, in the order of the file."""
-    return [_compare(job, predict(job)) for job in published()]
+@cache
+def validate() -> tuple[Figure, ...]:
+    """Predict all published jobs, in the order of the files."""
+    return tuple(_compare(job, predict(job)) for job in published())
+
+
+@cache
+def leave_out() -> tuple[Figure, ...]:
+    """Predict all published jobs, each without the constants that its source was used for."""
+    return tuple(_compare(job, predict(job, left_out=True)) for job in published())
 
 
 def _compare(job: Published, step: Step) -> Figure:
     return Figure(
         run=job.name,
-        cluster=job.model,
+        cluster=f"{job.cluster}: {job.name.partition(',')[0]}",
         kind=kind_of(step),
         measured=job.step_s,
         predicted=step.step_s,
         published=job,
         step=step,
     )
-
-
-def report(figures: Sequence[Figure]) -> dict[str, Any]:
-    """Return the fields of `--json`."""
-    return {"weft": __version__, "mean_error": mean_error(figures), "rows": [figure.report() for figure in figures]}

@@ -10,6 +10,7 @@ PARTS = {
     "products": "matrix products",
     "attention": "attention",
     "memory": "norms, activations, residuals: passes over memory",
+    "host": "waiting for the host to launch kernels",
     "tp": "tensor parallel, not hidden",
     "cp": "context parallel, not hidden",
     "ep": "expert parallel: tokens to their experts and back",
