@@ -167,7 +167,7 @@ class ProgramCMID(CMID):
 
     def offer(self, param: ConnParam | None, qp_num: int, *, is_answer: bool) -> None:
         """Set the parameters of the next request or reply, at most the adapter's limits."""
-        limits, offered = self._usual_param(), param or self._usual_param()
+        limits, offered = ConnParam.usual(self.ctx), param or ConnParam.usual(self.ctx)
         offered.resources, offered.depth = min(offered.resources, limits.resources), min(offered.depth, limits.depth)
         offered.qpn = qp_num
         most_bytes = ANSWER_BYTES[self.is_datagram] if is_answer else self._request_bytes

@@ -7,11 +7,13 @@ import ipaddress
 import socket
 from dataclasses import InitVar, dataclass, field
 
+from weft.verbs.attributes.device import DeviceAttr
 from weft.verbs.attributes.objects import PyverbsObject, Unsigned
 from weft.verbs.cm.connection import Side
 from weft.verbs.enums.cm import RAI_NUMERICHOST, RAI_PASSIVE, rdma_port_space
 from weft.verbs.errors import PyverbsRDMAError, PyverbsUserError
 from weft.verbs.pyverbs.cm_events import CMEvent
+from weft.verbs.pyverbs.context import Context
 
 IPV4_PREFIX = 0xFFFF << 32  # prefix of an IPv4 address as a GID
 _PRIVATE_MAX_BYTES = 196
@@ -135,6 +137,12 @@ class ConnParam(PyverbsObject):
             "qp number": self.qpn,
         }
         return "Connection parameters: \n" + "".join(f"{name:<4}: {value:<4}\n" for name, value in fields.items())
+
+    @classmethod
+    def usual(cls, ctx: Context | None) -> ConnParam:
+        """Return the defaults of librdmacm: the adapter's limits, and the most retries."""
+        limits = ctx.query_device() if ctx is not None else DeviceAttr()
+        return cls(resources=limits.max_qp_rd_atom, depth=limits.max_qp_init_rd_atom, retry=7, rnr_retry=7)
 
 
 class UDParam(PyverbsObject):

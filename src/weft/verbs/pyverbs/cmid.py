@@ -16,7 +16,6 @@ from typing import ParamSpec
 
 from weft.verbs import enums as e
 from weft.verbs import hardware
-from weft.verbs.attributes.device import DeviceAttr
 from weft.verbs.cm.agent import agent_of, service_id
 from weft.verbs.cm.connection import ADDRESSES_BYTES, CmConnection, CmNotice, Side
 from weft.verbs.cm.services import Claim, Kind
@@ -188,8 +187,7 @@ class CMID(Groups):
         action = "Failed to Resolve Address"
         if rai.dst is None:
             raise PyverbsRDMAError(action, errno.EINVAL, "no destination: give dst")
-        is_v4 = is_ipv4(rai.dst)
-        self._source = self._source or self._own_gid(rai.src, action, is_v4=is_v4)
+        self._source = self._source or self._own_gid(rai.src, action, is_v4=is_ipv4(rai.dst))
         self._target, self._port = hardware.present()[0].gid_at(rai.dst), rai.dst_port
         # Not claimed: no peer connects to it.
         self._own_port = self._own_port or rai.src_port or random.choice(_EPHEMERAL_PORTS)
@@ -282,7 +280,7 @@ class CMID(Groups):
         action = "Failed to Connect"
         if not self._target:
             raise PyverbsRDMAError(action, errno.EINVAL, "call resolve_addr first")
-        self._take(param, _REQUEST_BYTES[self.is_datagram] - (0 if self.speaks_ib else ADDRESSES_BYTES), action)
+        self._take(param, self._request_bytes, action)
         with self._adapter.lock:
             to = self._target, self._source
             connection = agent_of(self._adapter).open_connection(to, _weakly(self._tell), is_datagram=self.is_datagram)
@@ -321,11 +319,13 @@ class CMID(Groups):
             connection.disconnect()
         self._wait(_E.RDMA_CM_EVENT_DISCONNECTED, action)
 
+    @property
+    def _request_bytes(self) -> int:
+        return _REQUEST_BYTES[self.is_datagram] - (0 if self.speaks_ib else ADDRESSES_BYTES)
+
     def _take(self, param: ConnParam | None, most_bytes: int, action: str) -> None:
         """Set the parameters of the connection. Raise PyverbsRDMAError if the private data is too long."""
-        if param is None:  # the defaults of librdmacm: the adapter's limits, and the most retries
-            limits = self.ctx.query_device() if self.ctx is not None else DeviceAttr()
-            param = ConnParam(resources=limits.max_qp_rd_atom, depth=limits.max_qp_init_rd_atom, retry=7, rnr_retry=7)
+        param = param or ConnParam.usual(self.ctx)
         if len(param.private_data) > most_bytes:
             reason = f"{len(param.private_data)} bytes of private data: {most_bytes} at most"
             raise PyverbsRDMAError(action, errno.EINVAL, reason)
