@@ -59,27 +59,22 @@ class Sending:
 
 @dataclass(eq=False)
 class Receiving:
-    """A posted receive, from a rank or any, with a tag or any; `source`, `tag` and `length` are those of the message.
-
-    Without `data`, a buffer is allocated when the length is known.
-    """
+    """A posted receive, from a rank or any; `source` and `length` are those of the message when it has begun."""
 
     data: Any
     source: int | None
-    tag: int | None
+    tag: int
     length: int = -1
     error: str = ""
     is_done: bool = False
     is_recorded: bool = False
 
     def takes(self, source: int, tag: int) -> bool:
-        return self.source in (None, source) and self.tag in (None, tag)
+        return self.source in (None, source) and self.tag == tag
 
-    def begin(self, source: int, tag: int, length: int, empty: Callable[[int], Any]) -> Any:
+    def begin(self, source: int, length: int, empty: Callable[[int], Any]) -> Any:
         """Begin a message; return its buffer."""
-        self.source, self.tag, self.length = source, tag, length
-        if self.data is None:
-            self.data = empty(length)
+        self.source, self.length = source, length
         if length > len(self.data):
             self.error = f"a message of {length} bytes from rank {source} came for a place of {len(self.data)}"
             return empty(length)
@@ -128,7 +123,7 @@ class MessageQueue:
             self.record.message(begin_s, SEND, to, tag, len(data))
         return sending
 
-    def receive(self, data: Any, source: int | None = None, tag: int | None = None) -> Receiving:
+    def receive(self, data: Any, source: int | None = None, tag: int = 0) -> Receiving:
         """Post a receive; `wait` completes it."""
         self._hear_from(source)
         receiving = Receiving(data, source, tag)
@@ -174,7 +169,7 @@ class MessageQueue:
         if transfer.error:
             raise ConfigError(transfer.error)
         is_new, transfer.is_recorded = not transfer.is_recorded, True
-        if self.record is not None and is_new and transfer.source is not None and transfer.tag is not None:
+        if self.record is not None and is_new and transfer.source is not None:
             self.record.message(begin_s, RECEIVE, transfer.source, transfer.tag, transfer.length)
 
     def go_on(self) -> bool:
@@ -226,7 +221,7 @@ class MessageQueue:
         """Begin an incoming message, with or without a matching receive."""
         receiving = next((candidate for candidate in self._pending if candidate.takes(source, tag)), None)
         empty = self.rendezvous.end.empty
-        place = receiving.begin(source, tag, length, empty) if receiving is not None else empty(length)
+        place = receiving.begin(source, length, empty) if receiving is not None else empty(length)
         now = _Arriving(source, tag, place, receiving)
         if receiving is not None:
             self._pending.remove(receiving)
@@ -244,7 +239,7 @@ class MessageQueue:
     def _give(self, arriving: _Arriving, receiving: Receiving) -> None:
         """Hand a queued message, complete or not, to a receive."""
         end = self.rendezvous.end
-        place = receiving.begin(arriving.source, arriving.tag, len(arriving.place), end.empty)
+        place = receiving.begin(arriving.source, len(arriving.place), end.empty)
         place[: arriving.filled] = arriving.place[: arriving.filled]
         end.settle()
         arriving.place, arriving.wanted_by = place, receiving
