@@ -67,6 +67,15 @@ def test_servers_are_the_first_so_many_or_those_named(capsys: pytest.CaptureFixt
         app(["osu", "barrier", "star:hosts=8", "--servers", "9"])
 
 
+def test_a_slow_link_slows_a_stream_and_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("bw", PAIR, "-m", "4M:4M", "--no-band")
+    whole, slow = (printed(capsys, *words, *more) for more in ((), ("--fault", "slow:host2/1=4xEDR")))
+    rates = [float(out.split()[-1]) for out in (whole, slow)]
+    assert rates[1] == pytest.approx(rates[0] / 2, rel=0.05)
+    assert "#   with " in slow
+    assert "#   with " not in whole
+
+
 def test_json_and_csv_have_the_same_rows(capsys: pytest.CaptureFixture[str]) -> None:
     words = ("allreduce", "star:hosts=4", "--ppn", "2", "--mpi", "mvapich2", "-m", "8:16", "--seed", "3")
     facts = json.loads(printed(capsys, *words, "--json"))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from weft.cli.arguments import NAMES_FILE, TABLES, File, Form, Kinds, OnByDefault, Servers, Whole
+from weft.cli.arguments import NAMES_FILE, TABLES, Faults, File, Form, Kinds, OnByDefault, Servers, Whole
 from weft.cli.elsewhere import check_first_argument
 from weft.cli.output import console, print_data, progress_bar, report_written, table
 from weft.errors import ConfigError
@@ -34,6 +35,7 @@ def osu(
     message_size: Annotated[str, Parameter(name=["--message-size", "-m"])] = "",
     kinds: Kinds = "",
     servers: Servers = "",
+    fault: Faults = (),
     sharp: bool = False,
     virtual: bool = False,
     registration_cache: OnByDefault = True,
@@ -137,7 +139,7 @@ def osu(
         check_suffix(picture)
         curve.check_picture(settings.test)
     with progress_bar(f"reading {spec}"):
-        ranks = _place(as_kinds(spec, kinds), servers)
+        ranks = _place(as_kinds(spec, kinds), servers, fault)
     _check_idle(settings, len(ranks.servers), ppn=ppn, map_by=map_by, window=window, full=full)
     with progress_bar("sizes") as change:
         results = run(ranks, settings, lambda done, of: change(completed=done, total=of))
@@ -182,12 +184,13 @@ def _limits(message_size: str) -> tuple[int | None, int | None]:
     return parse_size_bytes(least) if colon else None, parse_size_bytes(most)
 
 
-def _place(spec: str, servers: str) -> Ranks:
+def _place(spec: str, servers: str, faults: Sequence[str]) -> Ranks:
     from weft.collectives.ranks import pick_servers, place
     from weft.fabric.spec import load
     from weft.sim.perftest import prepare
+    from weft.training.failures import break_permanently
 
-    fabric = prepare(load(spec))
+    fabric = prepare(break_permanently(load(spec), faults))
     return place(fabric, pick_servers(fabric, servers))
 
 

@@ -25,6 +25,7 @@ def text(table: Table, *, full: bool = False, band: bool = True, explain: bool =
     if test.datatype:
         yield f"# Datatype: {test.datatype}."
     yield f"# Simulated by weft: {where(table)}."
+    yield from (f"#   with {change}" for change in table.ranks.fabric.changes)
     if band:
         yield from (f"# {remark}." for remark in dict.fromkeys(remark for row in table.rows for remark in row.remarks))
     unit = "MB/s" if test.is_bandwidth else "us"
@@ -58,6 +59,7 @@ def where(table: Table) -> str:
     more = [f"UCX_TLS={settings.ucx_tls}"] if settings.ucx_tls else []
     more += ["mapped by node"] if settings.by_node else []
     more += ["SHARP"] if settings.sharp else []
+    more += ["virtual machines"] if settings.virtual else []
     return f"{', '.join(words)} of {table.ranks.fabric.spec}{network}{''.join(f', {extra}' for extra in more)}"
 
 
@@ -77,6 +79,7 @@ def report(table: Table) -> dict[str, Any]:
         "UCX_TLS": settings.ucx_tls,
         "map_by": settings.map_by,
         "sharp": settings.sharp,
+        "virtual": settings.virtual,
         "registration_cache": settings.cached,
         "window": settings.window,
         "network": table.network,
