@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+
+import numpy as np
 import pytest
 
 import weft
@@ -251,3 +254,31 @@ def test_counters_of_a_lid_without_a_port_and_of_a_port_that_is_absent_are_error
         get_counters(carrier, 99, PerfAttribute.PORT_COUNTERS, 1)
     with pytest.raises(SubnetError, match="port 200: status 0x"):
         get_counters(carrier, fabric.find_port("h1/1").lid, PerfAttribute.PORT_COUNTERS, 200)
+
+
+def test_smpquery_prints_the_tables_of_ports():
+    subnet, fabric = configured("star:hosts=3")
+    carrier, tables = LocalCarrier(subnet, fabric.find_port("h1/1").slot), subnet.devices.tables
+    random, switch, host = np.random.default_rng(4), fabric.switches[0], fabric.find_port("h2/1")
+    tables.pkey[:] = random.integers(1, 1 << 16, tables.pkey.shape)
+    tables.sl2vl[:] = random.integers(0, 15, tables.sl2vl.shape)
+    tables.vl_arbitration[:] = random.integers(1, 15, tables.vl_arbitration.shape)
+
+    def numbers(operation: str, pattern: str, *words: object) -> list[int]:
+        text = tool("smpquery")(carrier, [operation, *map(str, words)])
+        return [int(number.strip(), 0) for number in re.findall(pattern, text)]
+
+    for port, words in ((switch.port(2), (switch.lid, 2)), (host, (host.lid, 1))):
+        keys = numbers("pkeys", "0x[0-9a-f]{4}", *words)
+        assert keys == tables.pkey[port.slot, : len(keys)].tolist()
+        assert len(keys) in numbers("pkeys", r"(\d+) pkeys capacity", *words)
+        weights = numbers("vlarb", "0x[0-9A-F]+ ?(?=[|])", *words)
+        assert sorted(weights) == sorted(tables.vl_arbitration[port.slot].ravel().tolist())
+    ports = len(switch.ports) + 1
+    rows = tables.first_pair[switch.index] + np.arange(ports) * ports + 2
+    assert numbers("sl2vl", r"(?<=[|]) ?\d+(?=[|])", switch.lid, 2)[16:] == tables.sl2vl[rows].ravel().tolist()
+    own = tables.sl2vl[tables.first_pair[host.node.index] + 1].tolist()
+    assert numbers("sl2vl", r"(?<=[|]) ?\d+(?=[|])", host.lid, 1)[16:] == own
+    assert numbers("guids", "0x[0-9a-f]{16}", host.lid)[0] == host.guid
+    PortInfo.vl_arbitration_low_cap.set(subnet.devices.port_info[host.slot], 40)
+    assert len(numbers("vlarb", "0x[0-9A-F]+ ?(?=[|])", host.lid, 1)) == 2 * (40 + 64)
