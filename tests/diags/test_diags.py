@@ -282,3 +282,8 @@ def test_smpquery_prints_the_tables_of_ports():
     assert numbers("guids", "0x[0-9a-f]{16}", host.lid)[0] == host.guid
     PortInfo.vl_arbitration_low_cap.set(subnet.devices.port_info[host.slot], 40)
     assert len(numbers("vlarb", "0x[0-9A-F]+ ?(?=[|])", host.lid, 1)) == 2 * (40 + 64)
+    assert "ports: in  0, out  0: |" in tool("smpquery")(carrier, ["sl2vl", str(host.lid), "1"])
+    (info,) = subnet.devices.switch_info.values()
+    SwitchInfo.enhanced_port_0.set(info, 0)
+    assert "No VLArbitration tables" in tool("smpquery")(carrier, ["vlarb", str(switch.lid), "0"])
+    assert "# Low priority VL" in tool("smpquery")(carrier, ["vlarb", str(switch.lid), "2"])
