@@ -48,7 +48,7 @@ from weft.wire.port_info import PortInfo
 from weft.wire.smp import SMState
 
 TIMEOUT_S, POLL_S = 300.0, 0.02
-BATCH = 2_000  # packets between two MADs of OpenSM
+BATCH = 500  # packets between two MADs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +80,7 @@ class Site:
             partition_config_file=folder / "partitions.conf",
             m_key_file=folder / "m_key" if m_key else None,
             sweep_interval_s=1,
+            transaction_timeout_ms=10_000,  # a busy machine sends packets for longer than the usual 200 ms
             qos=True,
             qos_general=self.allocation.lanes,
         )
