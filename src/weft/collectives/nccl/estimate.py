@@ -47,8 +47,8 @@ _GUESSED = (
     "with such PCIe slots. Add cpu: to it, as `weft catalog` shows for others"
 )
 _RACKS = (
-    "several racks: since 2.27 NCCL goes on without NVLS where its set-up fails, and the published run took trees and "
-    "rings; another one, with 2.26, took NVLS trees. --algo NVLSTree is for racks where they work"
+    "several racks: since 2.27 NCCL goes on without NVLS where its set-up fails, and one published run has the times "
+    "of trees and rings; another one, with 2.26, those of NVLS trees. --algo NVLSTree is for racks where they work"
 )
 SERVER_GPUS = 8  # more are a rack
 _FALLS_BACK = (2, 27)  # the first NCCL that goes on without NVLS where its set-up fails
