@@ -6,9 +6,13 @@ from dataclasses import replace
 
 import pytest
 
+from weft.collectives.nccl.cluster import from_server
 from weft.errors import ConfigError
+from weft.training.communication import Ideal
+from weft.training.gpu import Gpu
 from weft.training.memory import check_fits, chunks_in_flight, footprint, layer_activations
 from weft.training.parallel import Layout, check, shares
+from weft.training.step import run_step
 from weft.training.transformer import find, presets, reshape
 
 GPT3 = find("gpt3-175b")
@@ -261,3 +265,24 @@ def test_a_stage_without_a_layer_holds_its_end_of_the_model():
     """Llama 3's 126 layers on 128 stages: the first has the input alone, the last the output."""
     layout = Layout(gpus=128, pp=128, global_batch=128, seq=8192)
     assert footprint(layout, find("llama3-405b")).total_bytes > 0
+
+
+@pytest.mark.parametrize(
+    ("model", "modules"),
+    [("llama3-8b", "mlp"), ("llama3-8b", "layernorm"), ("mixtral-8x7b", "moe_act"), ("mixtral-8x7b", "moe")],
+)
+def test_a_recomputed_module_takes_less_memory_and_more_time(model: str, modules: str) -> None:
+    item = find(model)
+    layouts = [Layout(gpus=8, global_batch=8, seq=4096, recompute=name) for name in ("none", modules, "full")]
+    none, part, full = (footprint(layout, item).activations_bytes for layout in layouts)
+    assert full < part < none
+    cluster = from_server("dgx-h100", nodes=1)
+    none_s, part_s, full_s = (
+        run_step(item, layout, Gpu.of("H100"), Ideal(cluster, layout)).step_s for layout in layouts
+    )
+    assert none_s < part_s < full_s
+
+
+def test_an_unknown_module_to_recompute_is_named_with_those_known() -> None:
+    with pytest.raises(ConfigError, match=r"(?s)recompute 'attention'.*core_attn"):
+        Layout(gpus=8, global_batch=8, seq=4096, recompute="mlp,attention")

@@ -30,7 +30,8 @@ class Cut:
     zero: Whole | None = None
     """ZeRO stage, sharded over the copies: 0 nothing, 1 optimizer, 2 also gradients, 3 also parameters (FSDP). [1]"""
     recompute: str | None = None
-    """Activations to recompute in the backward pass: none, selective (attention) or full. [none]"""
+    """Activations to recompute in the backward pass: none, selective (core_attn), full, or Megatron's modules, as in
+    mlp,layernorm: core_attn, mlp, moe, moe_act, layernorm. [none]"""
     global_batch: Whole | None = None
     """Sequences per step. [2 for each GPU]"""
     seq: Whole | None = None

@@ -61,9 +61,23 @@ class Layers:
         time = self.forward(has_experts) if self.layout.recompute == "full" else Time()
         self._attention_block(time, backward=True)
         self._feed_forward(time, has_experts, backward=True)
-        if self.layout.recompute == "selective":
-            self._attention(time, backward=False)
+        self._recompute(time, has_experts)
         return self._launched(self._behind_another(time), has_experts, 2 / 3)
+
+    def _recompute(self, time: Time, has_experts: bool) -> None:
+        """Add the forward passes of modules that are recomputed; whole layers are in `backward`."""
+        again, transformer = self.layout.recomputed, self.transformer
+        if "core_attn" in again:
+            self._attention(time, backward=False)
+        if "layernorm" in again:
+            self._pass(time, 2 * 2 * transformer.hidden / self._cut, backward=False)
+        if "mlp" in again and not has_experts:
+            self._gated(time, transformer.dense_matrices(self.layout.tp), backward=False)
+        if "moe" in again and has_experts:
+            self._experts(time, backward=False)
+        elif "moe_act" in again and has_experts:
+            width = (3 if transformer.gated else 2) * transformer.expert_ffn / self.layout.expert_tp
+            self._pass(time, width * transformer.topk * self.layout.expert_tp / self._cut, backward=False)
 
     def _launched(self, time: Time, has_experts: bool, share: float) -> Time:
         """Add the time in which the GPU waits for the host to launch the kernels of a layer with experts."""

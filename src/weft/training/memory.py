@@ -137,14 +137,19 @@ def layer_activations(layout: Layout, transformer: Transformer, *, experts: bool
     model, tokens, cut = transformer, layout.tokens, layout.residual_tokens
     of_matrix = 1 if layout.precision in NARROW else 2  # bytes of a stored input of a matrix product
     norms = 2 * 2 * cut * model.hidden  # their inputs
+    again = layout.recomputed
     inputs = 2 * of_matrix * cut * model.hidden  # inputs of the first matrices of attention and feed-forward
+    inputs *= "layernorm" not in again
     masks = 2 * cut * model.hidden if model.bias else 0  # dropout masks: models with biases are trained with dropout
     total = norms + inputs + masks + _attention(layout, model)
     inner = 2 * (2 if model.gated else 1) + of_matrix  # bytes around the activation function, for each of its width
     if not experts:
-        return total + inner * tokens * (model.ffn // layout.tp)
+        return total + inner * tokens * (model.ffn // layout.tp) * ("mlp" not in again)
+    if "moe" in again:
+        return total
     routed = cut * model.topk  # with balanced experts each rank receives as many tokens as it sends
     total += inner * tokens * (model.shared_experts * model.expert_ffn // layout.tp)
+    inner -= of_matrix * ("moe_act" in again)
     total += routed * (inner * model.expert_ffn + (of_matrix * layout.expert_tp + 2) * model.hidden)
     return total + 4 * cut * model.experts  # the router's probabilities
 
@@ -158,7 +163,7 @@ def _attention(layout: Layout, model: Transformer) -> int:
     latents = 2 * 2 * (model.q_lora + model.kv_lora) + 2 * model.rope_dim if model.kv_lora else 0
     if layout.fused_attention:
         scores = 4 * heads * tokens  # the sum of each row, to recompute the scores
-    elif layout.recompute == "selective":
+    elif "core_attn" in layout.recomputed:
         scores = 0
     else:
         scores = 5 * heads * tokens * layout.seq  # softmax, its dropout's mask and result

@@ -25,6 +25,7 @@ from weft.training.framework import DEFAULT, Framework, find_framework
 from weft.training.transformer import Transformer
 
 RECOMPUTE = ("none", "selective", "full")
+MODULES = ("core_attn", "mlp", "moe", "moe_act", "layernorm")  # of selective recomputation, as Megatron names them
 PRECISIONS = ("bf16", "fp16", "fp8", "mxfp8", "nvfp4")
 NARROW = ("fp8", "mxfp8", "nvfp4")  # products in fewer than 16 bits
 OPTIMIZER_PRECISIONS = ("fp32", "bf16")
@@ -49,7 +50,7 @@ class Layout:
     zero: int = (
         1  # 0 none, 1 optimizer states sharded (distributed optimizer), 2 and gradients, 3 and parameters (FSDP)
     )
-    recompute: str = "none"  # selective: attention's core; full: a layer's input alone is kept
+    recompute: str = "none"  # selective: core_attn; modules, "mlp,layernorm"; full: a layer's input alone is kept
     precision: str = "bf16"
     grad_reduce_in_fp32: bool = True  # Megatron's default for bf16; NVIDIA's performance recipes set it off
     optimizer_precision: str = "fp32"  # Adam's moments; bf16: and no 32-bit weights (NeMo's optim.dtype)
@@ -69,7 +70,10 @@ class Layout:
             raise ConfigError(f"etp = {self.etp}; it is a number from 1 up, or 0 for that of tp")
         if self.zero not in range(4):
             raise ConfigError(f"zero = {self.zero}; the stages of ZeRO are 0, 1, 2 and 3")
-        find_named("recompute", self.recompute, dict.fromkeys(RECOMPUTE))
+        if self.recompute not in RECOMPUTE:
+            for module in self.recompute.split(","):
+                known = dict.fromkeys((*RECOMPUTE, *MODULES))
+                find_named("recompute", module, known, f"Modules may be joined by commas: {', '.join(MODULES)}.")
         find_named("precision", self.precision, dict.fromkeys(PRECISIONS))
         find_named("optimizer_precision", self.optimizer_precision, dict.fromkeys(OPTIMIZER_PRECISIONS))
         find_framework(self.framework)
@@ -117,6 +121,13 @@ class Layout:
                 f"seq = {self.seq} is not a multiple of cp*tp = {self.cp}*{self.tp}, as sequence parallel needs; "
                 f"nearest: seq = {_multiples(self.seq, self.cp * self.tp)}"
             )
+
+    @property
+    def recomputed(self) -> tuple[str, ...]:
+        """Return the modules whose activations are recomputed, if not whole layers are."""
+        if self.recompute in ("none", "full"):
+            return ()
+        return ("core_attn",) if self.recompute == "selective" else tuple(self.recompute.split(","))
 
     @property
     def software(self) -> Framework:
