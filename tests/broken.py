@@ -9,7 +9,7 @@ from weft.fabric.model import Fabric
 
 
 def pull_cables(fabric: Fabric, fraction: float, seed: int) -> Fabric:
-    """Without a fraction of the cables between switches; the same seed pulls the same."""
+    """Remove a fraction of the cables between switches; the same seed removes the same cables."""
     a, b = (fabric.nodes.kind[end] == NodeKind.SWITCH for end in fabric.link_nodes)
     candidates = np.flatnonzero(fabric.network_links & a & b)
     keep = np.ones(len(fabric.links), bool)

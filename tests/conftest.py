@@ -1,4 +1,4 @@
-"""What tests of more than one folder share: kernels with bounds checked, and the dumps of real fabrics."""
+"""Fixtures of several folders: kernels with bounds checks, and the dumps of real fabrics."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def start_warm_weft(until: ExitStack) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """One for all workers: it imports while they collect."""
+    """Start one warm program for all workers: it imports while they collect."""
     if getattr(config.option, "numprocesses", None) and WARM not in os.environ:
         until = ExitStack()
         start_warm_weft(until)
@@ -112,7 +112,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """What was imported and collected stays: no collection of garbage need walk over its million objects again."""
+    """Exempt imported and collected objects from garbage collection: there are a million of them."""
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)  # as often as Python has it takes one second of thirty
     gc.enable()

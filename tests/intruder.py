@@ -57,7 +57,7 @@ def ask(control: socket.socket, kind: int, number: int, data: bytes = b"") -> by
 
 
 def attach_and_set(target: Target) -> None:
-    """What OpenSM does: attach by ibsim's protocol, set a port, write a table."""
+    """Attach by ibsim's protocol, set a port and write a table, as OpenSM does."""
     base = target["sockname"]
     with controlling(target) as control, new(socket.SOCK_DGRAM) as data:
         data.bind(protocol.address(base, f"in{ME}"))
@@ -80,7 +80,7 @@ def end_the_manager(target: Target) -> None:
 
 
 def speak_for_the_manager(target: Target) -> None:
-    """To the lab's end of its connection."""
+    """Write to the lab's end of the manager's connection."""
     with new(socket.SOCK_DGRAM) as result:
         for number in range(8):
             with contextlib.suppress(OSError):
@@ -96,7 +96,7 @@ def sockets(target: Target, pattern: str) -> list[str]:
 
 
 def stream(pattern: str, question: bytes = b"") -> Callable[[Target], None]:
-    """Whoever is let in hears something, here or after a question."""
+    """An accepted client receives data, at once or after a request."""
 
     def attempt(target: Target) -> None:
         for path in sockets(target, pattern):

@@ -19,7 +19,8 @@ _LOOK_S = 0.5
 
 
 def hire() -> subprocess.Popen[bytes] | None:
-    """For this process and what it starts; None where somebody did who started this one, as pytest its workers.
+    """Start a janitor for this process and its children; None where a parent has started one, as pytest for its
+    workers.
 
     In a session of its own: what kills us spares it.
     """

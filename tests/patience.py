@@ -23,6 +23,6 @@ def wait_until(
     return result
 
 
-def errors_in(stderr: str) -> str:
-    """Return the stderr of a program without notices about compilation."""
-    return "".join(line for line in stderr.splitlines(keepends=True) if "once per machine" not in line)
+def without_notices(printed: str) -> str:
+    """Return the output of a program without notices about compilation."""
+    return "".join(line for line in printed.splitlines(keepends=True) if "once per machine" not in line)

@@ -1,4 +1,4 @@
-"""What an interactive session shows: short lines, names after a dot, DataFrames, pictures and tables in a cell."""
+"""Output of an interactive session: short lines, completed names, DataFrames, pictures and tables in a cell."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_result_is_one_line_and_becomes_a_frame():
 
 
 def cell(shown) -> ET.Element:
-    """What a notebook makes of it."""
+    """Return the notebook's representation."""
     return ET.fromstring(f"<div>{shown._repr_html_()}</div>")
 
 

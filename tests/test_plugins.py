@@ -21,7 +21,7 @@ EXAMPLES = Path(__file__).parents[1] / "examples" / "plugins"
 
 
 def install(folder: Path, project: dict) -> Path:
-    """What an installer does with a package of this pyproject.toml, but for the files of Python."""
+    """Install a package of this pyproject.toml as an installer does, without the Python files."""
     about = folder / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
     about.mkdir(parents=True)
     (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n")
@@ -227,7 +227,9 @@ ENTRY_POINTS = {"weft.routing": {"zero": Zero, "fails": Fails}}
 
 
 def test_a_broken_plugin_is_left_out_of_lists_with_its_reason(tmp_path):
-    """One that does not import, one without a meaning of its parameter, one of the wrong kind; all others are there."""
+    """A plugin does not import, another lacks the help of a parameter, a third has the wrong type; all others are
+    listed.
+    """
     (tmp_path / "acme.py").write_text(BROKEN)
     points = {
         "weft.topologies": {"lost": "nowhere:lost", "pair": "acme:pair", "odd": "json:dumps"},

@@ -1,4 +1,4 @@
-"""What other processes can reach is made in one place, and is its owner's alone."""
+"""Endpoints for other processes are created in one place and belong to their owner alone."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ def test_a_path_too_long_for_a_socket_is_said(place):
 
 
 def test_tracing_is_allowed_to_one_peer_then_any_then_none(place, monkeypatch):
-    """One process can be named."""
+    """Only one process can be named."""
     named: list[int] = []
 
     class C:

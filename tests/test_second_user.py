@@ -85,7 +85,7 @@ def test_another_user_gets_in_nowhere(target):
 
 
 def test_a_program_has_no_socket_that_rights_do_not_guard(target):
-    """Those of the abstract kind belong to who is first."""
+    """Abstract socket names belong to the first process that binds them."""
     inodes = set()
     for process in target["processes"]:
         for file in os.listdir(f"/proc/{process}/fd"):

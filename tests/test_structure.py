@@ -38,7 +38,7 @@ MODULES = {
 
 @cache
 def files_imported() -> dict[str, set[str]]:
-    """By module: those that its file imports, at the top, in a function or for types alone."""
+    """Return by module the files that it imports, at the top, in a function or for types alone."""
     return {name: _named(ast.parse(path.read_text(encoding="utf-8"))) - {name} for name, path in MODULES.items()}
 
 
@@ -79,7 +79,7 @@ def test_a_module_imports_only_from_layers_below():
 
 
 def reached_from(start: str) -> set[str]:
-    """All that reading one file leads to."""
+    """Return all files that one file leads to."""
     graph, result, waiting = files_imported(), set[str](), [start]
     while waiting:
         new = graph[waiting.pop()] - result - {"weft"}  # which loads its functions on first use
@@ -89,7 +89,7 @@ def reached_from(start: str) -> set[str]:
 
 
 def test_no_file_imports_itself_by_way_of_others():
-    """Whoever reads one file of a circle has to read all."""
+    """A reader of one file of a cycle has to read all."""
     assert [name for name in MODULES if name in reached_from(name)] == []
 
 

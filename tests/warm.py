@@ -92,13 +92,13 @@ def warm_weft(folder: Path, environment: dict[str, str]) -> Iterator[Path]:
 
 
 def kill(started: subprocess.Popen[Any]) -> None:
-    """As `started.kill()`, for a command of this program: it is gone when this returns."""
+    """Kill a command of the warm program; it has ended when this returns."""
     started.send_signal(signal.SIGQUIT)
     started.wait(PATIENCE_S)
 
 
 def _serve(address: str) -> None:
-    """Who comes before all is imported waits."""
+    """Serve commands; those that come before all is imported wait."""
     argument_cache.install()
     listener = listen(address)
     root = Path(weft.__file__).parents[1]
@@ -174,7 +174,7 @@ def _play(words: list[str]) -> int:
 
 
 def _end(status: int) -> NoReturn:
-    """As Python does, but for taking apart a million objects that the next command has again: most of its time."""
+    """Exit without freeing a million objects, which would take most of the time."""
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):

@@ -9,4 +9,4 @@ import pytest
 
 @pytest.fixture(scope="session", autouse=True)
 def _warm(warm: Path) -> None:
-    """For functions that are no fixtures, in the environment."""
+    """Set the warm program in the environment, for functions that are not fixtures."""

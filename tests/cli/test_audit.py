@@ -28,7 +28,9 @@ def run(monkeypatch, capsys):
 
 @pytest.fixture(scope="module")
 def schedule(tmp_path_factory):
-    """As a plan writes it: spine1 stands in the first row, the leaves in the second, one above the other."""
+    """Return a cable schedule as a plan writes it: spine1 in the first row, the leaves in the second, one above the
+    other.
+    """
     stands = {"spine1": ("A02", 40), "leaf1": ("B01", 40), "leaf2": ("B01", 42), "h1": ("B01", 3), "h2": ("B03", 1)}
     cables = [("h1/1", "leaf1/1"), ("h2/1", "leaf2/1"), ("leaf1/2", "spine1/1"), ("leaf2/2", "spine1/2")]
     lines = ["cable,tier,label_a,label_b,port_a,rack_a,u_a,port_b,rack_b,u_b,speed,length_m"]

@@ -21,7 +21,7 @@ def test_what_says_nothing_is_refused(words, why):
 
 
 def test_a_cable_of_the_plan_that_is_out_is_found_and_one_that_is_elsewhere_is_noted(tmp_path, capsys):
-    """Over ibsim's sockets, where nobody but the plan knows what should be there."""
+    """Only the plan knows the expected cables: ibsim's sockets do not."""
     spec = "fat-tree:hosts=8,radix=4"
     with Lab(weft.load(spec), f"planned-{tmp_path.name}"[:32]) as lab, closing(IbsimCarrier("h1", lab.sockname)) as h1:
         lab.break_cable("leaf1/3")

@@ -310,7 +310,7 @@ def without_echo(said: Any) -> Any:
 
 
 def result(command: str, arguments: list[str], capsys: pytest.CaptureFixture[str]) -> Any:
-    """What the command finds, or that it is refused."""
+    """Return the command's result, or its refusal."""
     try:
         app([command, *arguments, "--json"])
     except ConfigError as error:

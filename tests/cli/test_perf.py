@@ -40,7 +40,7 @@ def run(capsys, monkeypatch) -> Callable[..., Done]:
 
 
 def rows(text: str) -> list[list[str]]:
-    """As scripts do: lines after `#bytes` that begin with a number."""
+    """Return the lines after `#bytes` that begin with a number, as scripts read them."""
     return [line.split() for line in text.partition("#bytes")[2].splitlines()[1:] if re.match(r"\s*\d", line)]
 
 

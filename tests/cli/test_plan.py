@@ -42,7 +42,7 @@ def test_a_screen_for_people_and_a_folder(capsys, tmp_path, monkeypatch):
 
 
 def test_a_plan_says_what_moved_switches_would_save(capsys, tmp_path):
-    """One more server can cost less where switches stand better; `--optimise` finds that for either."""
+    """An additional server can cost less where switches have better places; `--optimise` finds this for either size."""
     messages = json.loads(said(capsys, "--servers", "53", "--server", "dgx-b200", "--json"))
     saving = messages["possible_saving"]
     assert saving["rounds"] == 1

@@ -1,4 +1,4 @@
-"""Whoever waits at a terminal sees that something happens; a pipe gets nothing of it."""
+"""Progress on a terminal; none in a pipe."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_command_that_may_last_shows_that_it_is_alive(words, shown, monkeypatc
 
 
 def _read(terminal: int, into: list[bytes]) -> None:
-    """To the end, which is an error of terminals; whoever draws waits for those who look."""
+    """Read up to the end, which is an error on terminals; the writer blocks until its output is read."""
     with suppress(OSError):
         while some := os.read(terminal, 1 << 16):
             into.append(some)

@@ -1,4 +1,4 @@
-"""One's own cluster at the command line: `weft server import`, `--as` of nccl, compare and train."""
+"""Own clusters on the command line: `weft server import`, `--as` of nccl, compare and train."""
 
 from __future__ import annotations
 

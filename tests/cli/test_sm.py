@@ -235,7 +235,7 @@ def test_virtual_fabrics_take_the_place_of_partitions(lab, tmp_path, capsys):
 
 
 def until(found, what):
-    """What `found` returns, as soon as it is true."""
+    """Return the result of `found` as soon as it is true."""
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         if value := found():

@@ -34,7 +34,7 @@ def start(folder: Path, *words: str, stderr: int = subprocess.PIPE) -> subproces
 
 
 def places(folder: Path) -> list[int]:
-    """Of the runs that are in the journal, as they ended."""
+    """Return the places of the journal's runs, in the order in which they ended."""
     journal = folder / "out.csv.journal"
     lines = journal.read_text().split("\n")[1:-1] if journal.exists() else []
     return [json.loads(line)["place"] for line in lines]

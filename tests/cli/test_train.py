@@ -107,7 +107,7 @@ def test_a_fabric_of_ones_own_is_trained_on(capsys):
 
 
 def test_a_dump_is_trained_on_by_the_servers_that_are_named(capsys, tmp_path):
-    """As in `weft nccl` and `weft compare`."""
+    """`weft nccl` and `weft compare` do the same."""
     path = tmp_path / "dump.txt"
     app(["export", "star:hosts=3,server=dgx-a100", "-f", "ibnetdiscover", "-o", str(path)])
     capsys.readouterr()

@@ -22,7 +22,7 @@ from weft.lab.registry import Entry
 def test_a_console_that_does_not_come_up_is_told(
     does: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One that hangs held up the terminal for ever."""
+    """A console that hangs blocked the terminal forever."""
     program = tmp_path / "python"
     program.write_text(f"#!/bin/sh\n{does}\n")
     program.chmod(0o700)

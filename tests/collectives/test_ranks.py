@@ -1,4 +1,4 @@
-"""Where ranks are."""
+"""Places of ranks."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def time_ps(fabric: weft.Fabric, program: Program, size_bytes: int) -> int:
 
 
 def alone_ps(fabric: weft.Fabric, size_bytes: int) -> int:
-    """One message from a host to another, and nothing else."""
+    """Return the time of one message from a host to another, without other traffic."""
     ports = host_ports(fabric)
     return PacketEngine().run(fabric, Traffic.make(ports[:1], ports[1:2], size_bytes)).last_arrival_ps
 

@@ -1,4 +1,4 @@
-"""One small comparison for all that look at it: four DGX H100, not aligned to rails, so that hashes can collide."""
+"""A small comparison shared by tests: four DGX H100, not aligned to rails, so that hashes can collide."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def of(found: Comparison, name: str) -> Outcome:
 
 
 def test_faster_links_carry_more_and_headers_take_little(found: Comparison) -> None:
-    """Of its line an adapter of InfiniBand with adaptive routing carries what headers leave: 96 to 100 %."""
+    """An InfiniBand adapter with adaptive routing uses the part of its line that headers leave: 96 to 100 %."""
     for name in ("ndr", "hdr"):
         item = of(found, name)
         part = item.networks[Pattern.RING].adapter_gbyte_s / gbyte_s(item.cluster.nic_gbit_s)
@@ -222,7 +222,7 @@ def test_few_servers_are_billed_the_few_switches_that_they_need() -> None:
 
 
 def test_beside_a_time_stands_how_far_weft_is_off_in_published_runs(found: Comparison) -> None:
-    """Of the same network and speed, of a size up to 4 times larger or smaller."""
+    """The published runs have the same network and speed, and a size at most 4 times larger or smaller."""
     ndr = of(found, "ndr").published
     like = [run for run in runs() if (run.network, run.cluster.nic_gbit_s) == ("infiniband", 400)]
     errors = [abs(item.error) for run in like for item in against(run) if 1 << 28 <= item.size_bytes <= 1 << 32]

@@ -32,7 +32,9 @@ def test_a_switch_with_fewer_ports_makes_more_units() -> None:
 
 
 def test_few_servers_take_the_fewest_switches_and_ufm_keeps_its_place() -> None:
-    """As a spec a unit with four servers is a whole unit; to choose between fabrics it is what one would buy."""
+    """A unit with four servers is a whole unit as a spec; in a comparison of fabrics it has only what would be
+    bought.
+    """
     ndr, xdr = (catalog.interconnect(name) for name in ("ndr", "xdr"))
     (few,) = recable("superpod:su=1,servers=4", [ndr])
     assert (few.spec, len(few.switches)) == ("superpod:su=1,servers=4,leaves=1,switch=QM9700", 1)

@@ -59,7 +59,7 @@ def test_the_page_shows_the_first_fabric_and_the_crowded_one(found: Comparison, 
 
 
 def test_the_colour_of_a_fabric_is_its_alone(found: Comparison, page: str) -> None:
-    """In every report the same, whatever else is compared; the parts of a time have others."""
+    """The colour is the same in every report, whatever else is compared; the parts of a time have other colours."""
     every = catalog.interconnects()
     assert len(set(COLOURS)) == len(COLOURS) >= len(every)
     assert not {colour for colour in COLOURS if colour in page.partition("</style>")[0]}

@@ -1,4 +1,4 @@
-"""What the agents behind every carrier are held to: weft's own, and those of ibsim or of hardware where they go as far.
+"""Requirements for the agents behind every carrier: weft's own, and those of ibsim or of hardware as far as they go.
 
     check_agents(carrier)                                    all of it
     check_agents(carrier, lacks={"m_key", "combined"})       without what the other side does not do: names of CHECKS
@@ -85,7 +85,7 @@ def smp(path: bytes, method: int, attribute: int, modifier: int = 0, data: bytes
 
 
 def status_of(answer: bytes | None) -> int | None:
-    """Without the direction bit; None if none came."""
+    """Return the status without the direction bit; None without an answer."""
     return None if answer is None else (answer[4] & 0x7F) << 8 | answer[5]
 
 
@@ -102,7 +102,7 @@ def put(carrier: Carrier, path: bytes, record: Format, modifier: int = 0, m_key:
 
 
 def setting(info: PortInfo, **changes: int) -> PortInfo:
-    """What to set to change only this: states are told, not kept."""
+    """Return the attribute to set for changing only this: states are not copied."""
     quiet = {"port_state": PortState.NO_CHANGE, "port_physical_state": PortPhysicalState.NO_CHANGE}
     return info.replace(**{**quiet, "link_speed_ext_enabled": 0, "link_speed_enabled": 0, **changes})
 
@@ -153,7 +153,7 @@ def bring_up(carrier: Carrier, nodes: dict[int, Found]) -> None:
 
 
 def _ways(nodes: dict[int, Found], switch: Found) -> list[int]:
-    """By LID, from 1: the port of a shortest way; 0 for the switch itself."""
+    """Return the port of a shortest path by LID, from 1; 0 for the switch itself."""
     port_to = {switch.guid: 0}
     waiting = [(guid, port) for port, (guid, _) in sorted(switch.peer.items())]
     while waiting:
@@ -220,7 +220,7 @@ def no_such_attribute(it: Subject) -> None:
 
 
 def nowhere(it: Subject) -> None:
-    """What has no way times out."""
+    """A packet without a path times out."""
     free = [port for port in range(1, it.switch.ports + 1) if port not in it.switch.peer]
     path = it.switch.path + bytes([free[0] if free else 254])
     assert ask(it.carrier, smp(path, Method.GET, SmpAttribute.NODE_INFO), timeout_ms=50, retries=0) is None
@@ -249,7 +249,7 @@ def lid_zero(it: Subject) -> None:
 
 
 def tables(it: Subject) -> None:
-    """What was set is read again, and stays."""
+    """A value that was set is read back, and stays."""
     path, switch = it.far_host.path, it.switch.path
     keys = get(it.carrier, path, PKeyTable).p_key
     for where, record, modifier in (
@@ -286,7 +286,7 @@ def counters(it: Subject) -> None:
 
 
 def m_key(it: Subject) -> None:
-    """With a key and protection, who does not have it cannot set, then not even read."""
+    """A requester without the key of a protected port cannot set, and with full protection not read either."""
     path, key = it.far_host.path, 0x1234_5678
     info = get(it.carrier, path, PortInfo)
     assert put(it.carrier, path, setting(info, m_key=key, m_key_protect_bits=1)) == 0
@@ -302,7 +302,9 @@ def m_key(it: Subject) -> None:
 
 
 def combined(it: Subject) -> None:
-    """By LID to the switch, from there by a path: what ibportstate does to see the peer of a port."""
+    """A request goes by LID to the switch and from there by a directed path, as ibportstate reads the peer of a
+    port.
+    """
     port, (guid, _) = next((p, peer) for p, peer in it.switch.peer.items() if peer[0] == it.far_host.guid or p)
     mad = DirectedSmp.pack(
         method=Method.GET,
@@ -353,7 +355,9 @@ def in_flight(it: Subject) -> None:
 
 
 def bulk(it: Subject) -> None:
-    """As arrays, by path and by LID: each row its own answer, and zeros where none came; tokens from before stay."""
+    """Send arrays of requests by path and by LID: each row has its own answer, zeros without one; earlier tokens
+    stay.
+    """
     before = it.carrier.send(smp(it.switch.path, Method.GET, SmpAttribute.NODE_INFO))
     nodes = [*it.nodes.values()] * 40
     free = [port for port in range(1, it.switch.ports + 1) if port not in it.switch.peer]
@@ -380,7 +384,7 @@ def rows(mads: list[bytes]) -> NDArray[np.uint8]:
 
 
 def watch(subject: Subject) -> None:
-    """Who waits for anything is woken by a file that can be read, however long he would have waited."""
+    """A readable file wakes a waiting thread, whatever its timeout."""
     bell = os.eventfd(1, os.EFD_NONBLOCK)  # watched as long as the carrier is
     subject.carrier.watch(bell)
     assert subject.carrier.poll(_LONG_S) == []

@@ -1,4 +1,4 @@
-"""What every carrier between adapters is held to (weft.verbs.hca.carrier).
+"""Requirements for every carrier between adapters (weft.verbs.hca.carrier).
 
     for check in CHECKS.values():
         check(ends)             two carriers, and how each calls the other
@@ -101,7 +101,7 @@ def check_atomics(ends: Ends) -> None:
 
 
 def check_datagram(ends: Ends) -> None:
-    """What comes says who sent it, and an answer by that finds its way."""
+    """A received datagram names its sender, and an answer to that address arrives."""
     a, b, item, other = _hosts(ends, Service.UD, q_key=Q_KEY)
     b.receive(other, 1, 0, 500)
     a.put(0, b"hello")
@@ -111,7 +111,7 @@ def check_datagram(ends: Ends) -> None:
 
 
 def check_group(ends: Ends) -> None:
-    """Who joined hears what is sent to all; who left does not."""
+    """A member of the group receives its packets; a former member does not."""
     a, b, item, other = _hosts(ends, Service.UD, q_key=Q_KEY)
     address, to, _, own_gid = ends.group
     group = ends.b.join(address, own_gid)
@@ -137,7 +137,7 @@ def check_group(ends: Ends) -> None:
 
 
 def check_nobody(ends: Ends) -> None:
-    """What goes to nobody is lost without a word, and who asked for an answer is told."""
+    """A packet to an unknown address is lost silently, and a request for an answer times out."""
     a, b = Host.over(ends.a), Host.over(ends.b)
     item, _ = connect(a, b, ends.to_nobody, ends.to_a, **HASTY)
     a.send(item, 1, 0, 8)
@@ -205,7 +205,7 @@ def check_no_shared_memory(ends: Ends) -> None:
 
 
 def check_closed_peer(ends: Ends) -> None:
-    """Who talks to one that closed is told, by time; nothing is raised."""
+    """A message to a closed peer fails after its timeout; nothing is raised."""
     a, _, item, _ = _hosts(ends, **HASTY)
     ends.b.close()
     a.send(item, 1, 0, 8)

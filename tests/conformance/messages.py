@@ -1,4 +1,4 @@
-"""What every pair of carriers is held to: a table of the SA that is longer than a MAD goes, and comes, whole.
+"""Requirements for every pair of carriers: a table of the SA that is longer than a MAD arrives complete.
 
     check_messages(asker, answering, lid)     one thread, both carriers; `lid` is where the other is
     ask_table(asker, lid, records)            one answer, looked at
@@ -37,7 +37,9 @@ def question(records: int) -> bytes:
 
 
 def answer(carrier: Carrier, otherwise: int = 0) -> int:
-    """To all that arrived; how many that were. `otherwise` is how many records to send to who does not say."""
+    """Answer all requests and return their number. `otherwise` is the number of records for a request without a
+    number.
+    """
     arrivals = carrier.arrivals()
     for arrival in arrivals:
         requests = SaMad.unpack(arrival.mad[:256])

@@ -1,4 +1,4 @@
-"""What every routing engine is held to."""
+"""Requirements for every routing engine."""
 
 from __future__ import annotations
 

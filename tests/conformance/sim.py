@@ -1,4 +1,4 @@
-"""What every engine of `weft.sim` is held to, however it keeps time."""
+"""Requirements for every engine of `weft.sim`, with any kind of clock."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def check_starts(engine: Engine, fabric: weft.Fabric) -> None:
 
 
 def check_order_of_starts(engine: Engine, fabric: weft.Fabric) -> None:
-    """On one queue pair a message that will start later, though its turn was known sooner, holds up none before it."""
+    """A message of a queue pair that starts later, though its turn was known earlier, delays none before it."""
     a, b, c = hosts_of(fabric)[:3]
     later_ps = 10**9
     traffic = Traffic.make(
@@ -153,7 +153,7 @@ def check_leaves_the_fabric_alone(engine: Engine, fabric: weft.Fabric) -> None:
 
 
 def check_refusals(engine: Engine, fabric: weft.Fabric) -> None:
-    """What cannot work is refused before the clock starts, in words that say which message and why."""
+    """An impossible run is refused before the clock starts, with the message and the reason."""
     hosts = hosts_of(fabric)
     switch = int(fabric.first_port[fabric.switches[0].index]) + 1
     last = len(fabric.ports)

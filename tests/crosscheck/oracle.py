@@ -53,7 +53,7 @@ class Port:
         return timings().of_adapter(self.model, Technology.INFINIBAND)
 
     def memory_ps_per_kib(self, part):
-        """At a part of PCIe's rate: `stream` for packet after packet, `lone` for a single one."""
+        """Return the time at a part of PCIe's rate: `stream` for packet after packet, `lone` for a single one."""
         speed, width = parse_label(
             next(adapter.pcie_per_port for adapter in catalog.adapters() if adapter.name == self.model)
         )
@@ -131,7 +131,7 @@ class Oracle:
             yield Port(slot, node, number, is_switch, rate_gbit_s, cable_ps, round(line.fec_ns * 1000), name)
 
     def _service_level(self, sl, src, dst):
-        """As told, or that of the path."""
+        """Return the given service level, or that of the path."""
         leaf = self.tables.switch_row[self.fabric.ports.node[self.fabric.ports.peer[src]]]
         if sl != PATH_SL or leaf < 0 or "path_sl" not in vars(self.tables):
             return max(sl, 0)
@@ -151,7 +151,7 @@ class Oracle:
         return Message(qp, payload_bytes, sizes, int(traffic.start_ps[i]), int(traffic.delay_ps[i]), waits_for)
 
     def _vl(self, port, out_number, sl):
-        """By which lane: an adapter has a row for each port, a switch one for each pair of ports."""
+        """Return the VL: an adapter has a row for each port, a switch one for each pair of ports."""
         if self.n_vls == 1:
             return 0
         row = int(self.tables.first_pair[port.node]) + port.number
@@ -208,7 +208,7 @@ class Oracle:
         self.at(message.qp.posted_ps, (kind, 0), self.on_ready, message)
 
     def next_bytes(self, port, vl):
-        """What the next packet takes of a buffer; 0 if there is none. An adapter's own answers go first."""
+        """Return the bytes of the next packet in a buffer; 0 without one. An adapter's own answers go first."""
         if port.waiting[vl]:
             return whole_blocks(port.waiting[vl][0].size_bytes)
         message = port.ring[vl][0].todo[0] if port.ring[vl] else None

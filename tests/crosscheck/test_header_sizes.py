@@ -1,4 +1,4 @@
-"""What a packet takes of the simulated wire is what the same packet is long in bytes."""
+"""Sizes of simulated packets equal the lengths of the same packets in bytes."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ _DIGESTS = (1, 12, 3)
 
 @pytest.mark.slow
 def test_compiled_and_interpreted_kernels_give_the_same_digests(warm):
-    """Of routing, of packets, and of copies for groups."""
+    """The digests are of routing, of packets, and of multicast copies."""
     compiled = [run_program(warm, "-c", program, NUMBA_DISABLE_JIT="0") for program in _ALL]
     assert tuple(map(len, compiled)) == _DIGESTS
     together = "\n".join(f"exec({program!r}, {{}})" for program in _ALL)

@@ -1,4 +1,4 @@
-"""One link, many readers: what it runs at is the same by the cable, its trained ports, the tools, the SM and verbs."""
+"""The speed of a link is the same for the cable, its trained ports, the tools, the SM and verbs."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ class Running:
         return list(self.members)[:3]
 
     def p_key(self, slot: int) -> int:
-        """Of the group, as the port has it."""
+        """Return the P_Key of the group, as the port has it."""
         keys = self.devices.keys(slot)
         return keys[matching_key(keys, self.members[slot].p_key)]
 
@@ -143,14 +143,14 @@ def to_group(slots: list[int], mlid: int, size_bytes: int = SIZE_BYTES) -> Traff
 
 
 def counted(counters: np.ndarray) -> np.ndarray:
-    """Without time."""
+    """Return the counters without the time."""
     remaining = counters.copy()
     remaining[:, Counter.PORT_XMIT_WAIT] = 0
     return remaining
 
 
 def assert_the_same(running: Running, slot: int) -> None:
-    """One packet from one member."""
+    """Send one packet from one member and compare."""
     counters, mlid = running.fabric.counters, running.members[slot].mlid
     counters[:] = 0
     fate = running.by_hop(slot)

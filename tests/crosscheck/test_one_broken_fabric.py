@@ -1,4 +1,4 @@
-"""One fabric that breaks: what stops a packet, and where, is the same whoever is asked; so is what a sweep mends."""
+"""A fabric with faults: all views agree where and why a packet stops, and a sweep repairs the same in all."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def test_what_a_mad_wrote_stops_packets_for_the_same_reason_everywhere(what, rea
 
 
 def assert_same_reasons(running: Running) -> set[Reason]:
-    """Of all pairs that were told of a path: how a full packet ends, in each view; the reasons that there were."""
+    """Compare how a full packet ends in each view, for all pairs with a path record; return the reasons."""
     devices, now = running.devices, faults.fabric_now(running.devices)
     fates = {}
     for pair in running.row:
@@ -183,7 +183,9 @@ def assert_same_reasons(running: Running) -> set[Reason]:
 
 
 def assert_engines_refuse(running: Running, now: Fabric, fates: dict[Pair, tuple[int, Reason]]) -> None:
-    """Before their clock starts, with the place and the reason of one of the two directions."""
+    """Check that the engines refuse before their clock starts, with the place and the reason of one of the two
+    directions.
+    """
     now = now.configured(copy.copy(now.tables))
     now.tables.paths = running.paths_at([running.slots[slot] for slot in running.rows])
     for pair in [pair for pair in fates if pair[::-1] in fates][:10]:

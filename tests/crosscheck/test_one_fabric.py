@@ -1,4 +1,4 @@
-"""One fabric: who reaches whom, on which VLs, with what counters, is the same whoever is asked.
+"""All views of one fabric agree on reachability, VLs and counters.
 
 A subnet manager brings up a fabric with partitions, QoS and faults drawn at random. Then the subnet administrator,
 packets hop by hop, the way that an adapter writes along, the packet engine, the flow engine and `weft check` are asked

@@ -42,7 +42,9 @@ def test_numbers_arrays_and_kernels_match_alike(key):
 
 @pytest.mark.parametrize("key", KEYS, ids=hex)
 def test_ports_paths_and_tables_let_the_same_keys_through(key):
-    """Of a packet at a port, of two ports that may talk, and of what the subnet administrator lets them know."""
+    """The checks are those of a packet at a port, of two communicating ports, and of the subnet administrator's
+    records.
+    """
     for item in (*KEYS, *range(0, 1 << 16, 997), key ^ 0x8000):
         expected = by_the_standard(item, key)
         assert (matching_key([key], item) != NONE) == expected

@@ -150,7 +150,7 @@ def test_queue_pairs_and_senders_that_share_a_link_agree_within_a_turn(sizes):
     ("spec", "group_hosts"), [("dragonfly:p=2,a=4,h=2", 8), ("dragonfly+:p=2,leaves=2,spines=2,h=2,g=5", 4)]
 )
 def test_every_group_of_a_dragonfly_to_the_next_waits_for_its_own_link_only(spec, group_hosts, lmc):
-    """One link between two groups carries all: nobody waits for that of the group where he arrives."""
+    """One link between two groups carries all: no packet waits for the link of the group where it arrives."""
     fabric = route(weft.load(spec), RoutingOptions(engine="dragonfly", lmc=lmc)).fabric
     for by in (group_hosts, len(fabric.hcas) - group_hosts):
         packet, flow = run_both(fabric, shift(fabric, size_bytes=262_144, distance=by))

@@ -69,7 +69,7 @@ def wild(spec: str, seed: int) -> Fabric:
 
 
 def walked(fabric: Fabric, *, lanes: bool = True) -> tuple[Ways, list[Pair]]:
-    """Of all pairs of hosts the ways by `fabric.forwarding`, and those who do not arrive."""
+    """Return the paths of all pairs of hosts by `fabric.forwarding`, and the pairs that do not arrive."""
     tables, hosts = fabric.tables, views.hosts_of(fabric)
     pairs = [(a, b) for a in hosts for b in hosts if a != b]
     packets = np.array([(a, tables.lid[b], level(fabric, a, b), ANY, 64) for a, b in pairs])
@@ -116,7 +116,7 @@ def fabric(request) -> Fabric:
 
 
 def by_packets(fabric: Fabric, pairs: list[Pair]) -> Ways:
-    """By what the packet engine's switches ask for every packet: from queue to queue."""
+    """Return the paths as the packet engine's switches look them up for every packet: from queue to queue."""
     result = packet_plan.plan(fabric, traffic(pairs), Options())
     s, n_vls, ways = result.state, int(result.state.run.n_vls[0]), {}
     for pair, message in zip(pairs, s.messages, strict=True):
@@ -136,7 +136,7 @@ def by_packets(fabric: Fabric, pairs: list[Pair]) -> Ways:
 
 
 def by_flows(fabric: Fabric, pairs: list[Pair]) -> Ways:
-    """By the flow engine's own list of hops. Flows have no VLs."""
+    """Return the flow engine's list of hops. Flows have no VLs."""
     result = flow_plan.plan(fabric, traffic(pairs), Options())
     net = result.net
     first, port = flow_plan._hops(net, net.src, net.dst, net.dlid)

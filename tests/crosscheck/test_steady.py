@@ -34,7 +34,7 @@ def job(fabric, pattern, hosts):
 
 
 def stream_gbit_s(fabric, dst, messages, seeds):
-    """What the packet engine gets through from h1, message after message."""
+    """Return the packet engine's throughput from h1, message after message."""
     traffic = Traffic.of(fabric, [("h1", dst, MESSAGE_BYTES)] * messages)
     ends_ps = [PacketEngine().run(fabric, traffic, Options(seed=seed)).finish_ps.max() for seed in range(seeds)]
     return messages * MESSAGE_BYTES * 8_000 / float(np.mean(ends_ps))
@@ -42,7 +42,7 @@ def stream_gbit_s(fabric, dst, messages, seeds):
 
 @pytest.mark.parametrize("dst", ["h2", "h16"])
 def test_going_back_costs_what_it_costs_the_packet_engine(tree, dst, monkeypatch):
-    """Without timeouts: in so few packets none is lost twice, with these seeds."""
+    """Timeouts do not occur: with these seeds none of the few packets is lost twice."""
     monkeypatch.setattr(steady, "RETRY_S", 0.0)
     bad = faults.degrade(tree, "h1/1", 1e-7, one_way=False)
     whole, left = (settle(item, [job(item, "ring", ["h1", dst])]).job_gbit_s[0] / 2 for item in (tree, bad))
@@ -59,7 +59,7 @@ def test_timeouts_cost_what_they_cost_the_packet_engine(tree):
 
 @pytest.mark.parametrize("engine", ["packet", "steady"])
 def test_damaged_packets_are_among_those_that_came(tree, engine):
-    """What the standard says of PortRcvPkts and PortRcvData, and NVIDIA of unicast packets: those with errors too."""
+    """The standard counts packets with errors in PortRcvPkts and PortRcvData, and NVIDIA in unicast packets."""
     bad = faults.degrade(tree, "h1/1", 1e-7, one_way=False)
     if engine == "packet":
         PacketEngine().run(bad, Traffic.of(bad, [("h1", "h2", MESSAGE_BYTES)] * 20)).write_counters()

@@ -40,7 +40,7 @@ def analytic(fabric, traffic, **options):
 
 
 def packet_ps(fabric):
-    """One packet of 4096 bytes on the wire."""
+    """Return the time of a packet of 4096 bytes on the link."""
     shorter, longer = (analytic(fabric, Traffic.of(fabric, [("h2", "h1", size)])) for size in (40_960, 45_056))
     return longer.last_arrival_ps - shorter.last_arrival_ps
 
@@ -104,7 +104,7 @@ def test_a_chain_of_messages_is_the_sum_of_its_links(switching):
 
 @pytest.mark.parametrize("senders", [["h2"] * 5, ["h2", "h3", "h4", "h5", "h6"]])
 def test_n_equal_flows_on_one_link_take_n_times_as_long(senders):
-    """Of queue pairs of one adapter, or of an incast. Packets end apart by a turn of all, the last with the rest."""
+    """The flows are queue pairs of one adapter, or an incast. Packets end one turn apart, the last with the rest."""
     fabric = routed(STAR)
     n, beta_ps = len(senders), packet_ps(fabric)
     traffic = Traffic.of(fabric, [(sender, "h1", 100 * 4096) for sender in senders], qp=list(range(n)))
@@ -125,7 +125,7 @@ def test_an_incast_of_four_between_leaves_ends_with_its_last_packet():
 
 
 def test_unequal_flows_on_one_link_end_one_by_one():
-    """Of 1 to 5 parts that start together: processor sharing has a closed form, the sum of min(x, B)."""
+    """Flows of 1 to 5 parts start together: processor sharing has a closed form, the sum of min(x, B)."""
     fabric = routed(STAR)
     part_bytes, part_ps = 100 * 4096, 100 * packet_ps(fabric)
     traffic = Traffic.of(fabric, [(f"h{i + 1}", "h1", i * part_bytes) for i in range(1, 6)])
@@ -148,7 +148,9 @@ def test_a_permutation_without_conflicts_runs_as_if_each_were_alone(by):
 
 
 def test_a_permutation_of_equal_messages_ends_with_its_most_loaded_link():
-    """By static routes, with conflicts: nobody on that link gets more than its equal part, in any of the three."""
+    """Static routes have conflicts: no flow on that link gets more than its equal share, in any of the three
+    engines.
+    """
     fabric = routed(TREE)
     hosts = host_ports(fabric)
     order = np.random.default_rng(1).permutation(len(hosts))

@@ -149,7 +149,7 @@ class Running:
         self.devices = self.net.devices
 
     def look(self) -> None:
-        """What is there now, and what hosts hear of it."""
+        """Discover the present fabric and the hosts' path records."""
         self.left, remaining = self.net.connected()
         self.slots = np.flatnonzero(remaining[self.net.fabric.ports.node]).tolist()
         self.place = {slot: at for at, slot in enumerate(self.slots)}
@@ -164,7 +164,7 @@ class Running:
         self.row = {pair: result for pair, result in row.items() if result >= 0}
 
     def paths_at(self, slots: list[int]) -> HostPaths:
-        """What hosts were told, if these are their slots."""
+        """Return the path records of the hosts at these slots."""
         count = [len(rows) for rows in self.rows.values()]
         return known(np.repeat(slots, count), np.concatenate(list(self.rows.values())))
 
@@ -202,7 +202,7 @@ class Running:
 
 
 def assert_same(running: Running) -> None:
-    """Who reaches whom, on which VLs, with what counters: by everybody who can be asked."""
+    """Compare reachability, VLs and counters of all views."""
     ways = ways_of_packets(running)
     assert_adapters_agree(running, ways)
     assert_administrator_agrees(running, ways)
@@ -286,7 +286,7 @@ def assert_nobody_else_is_reached(running: Running) -> None:
 
 
 def refusals(fabric: Fabric, pair: Pair) -> dict[str, str]:
-    """What the engines say before their clock starts; nothing if they would run."""
+    """Return the engines' refusals before their clock starts; nothing if they would run."""
     output = {}
     traffic = Traffic.make(np.array(pair[:1]), np.array(pair[1:]), SIZE_BYTES, transport=Transport.UC)
     for name in ("packet", "flow"):
@@ -354,7 +354,7 @@ def assert_check_agrees(left: Fabric) -> None:
 
 
 def assert_every_lid_leads_there(running: Running) -> None:
-    """With an LMC a port has several LIDs, and the administrator tells a path for each."""
+    """A port with an LMC has several LIDs, and the administrator returns a path for each."""
     devices, administrator = running.devices, running.net.manager.administrator
     lid, lmc = running.left.tables.lid, running.left.tables.lmc
     for pair in running.row:

@@ -150,7 +150,7 @@ def test_the_groups_of_a_dragonfly_stand_evenly_around_the_centre() -> None:
 
 
 def test_the_frames_of_a_ring_do_not_overlap() -> None:
-    """In its own upright position, a frame leaves every corner of its neighbour outside."""
+    """A frame in its upright position leaves every corner of its neighbour outside."""
     scene = lay_out(weft.load("dragonfly:p=4,a=8,h=4"))
     frames = [box for box in scene.boxes if box.role is Role.FRAME]
     assert len(frames) == 33
@@ -196,7 +196,9 @@ def test_the_rings_of_a_torus_close_in_arcs() -> None:
 
 
 def test_the_arcs_of_a_torus_of_many_layers_stand_out_from_its_straight_lines() -> None:
-    """By more than a layer stands behind the next: else the arc of one runs along the straight line of another."""
+    """The arc rises by more than the distance between layers: otherwise it would run along a straight line of another
+    layer.
+    """
     fabric = weft.load("torus:8x8x8")
     scene = lay_out(fabric)
     arcs = [np.array(line.points) for line in scene.lines if len(line.points) == 3]

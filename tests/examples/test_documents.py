@@ -23,6 +23,7 @@ from tests.conftest import find_dump
 from tests.documents import DOCUMENTS, ROOT, read_blocks
 from tests.interop.conftest import find_peer
 from tests.lab.mounts import need_mounts
+from tests.patience import without_notices
 
 import weft
 from weft.draw import draw
@@ -53,7 +54,7 @@ def _own_labs(warm, compiled, monkeypatch) -> Iterator[None]:
 
 
 def environment() -> dict[str, str]:
-    """What is printed is the same in every country: `ls` sorts by locale."""
+    """Return the environment of documents, with a fixed locale: `ls` sorts by it."""
     return {name: value for name, value in os.environ.items() if name != "COLUMNS"} | {"LC_ALL": "C.UTF-8"}
 
 
@@ -91,7 +92,9 @@ def run(language: str, block: str, folder: Path) -> None:
             command, shell=True, cwd=folder, env=environment(), capture_output=True, text=True, check=False
         )
         assert done.returncode == 0, f"$ {command}\n{done.stdout}{done.stderr}"
-        assert matches(expected, done.stdout.splitlines()), f"$ {command}\n{done.stdout}\nis not what is shown"
+        assert matches(expected, without_notices(done.stdout).splitlines()), (
+            f"$ {command}\n{done.stdout}\nis not what is shown"
+        )
 
 
 def name(document: Path) -> str:

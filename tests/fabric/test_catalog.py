@@ -248,7 +248,7 @@ def test_rack_heights_match_the_manuals(name: str, height_u: int) -> None:
 
 
 def test_a_server_with_fewer_rails_has_the_rest_of_its_adapters_without_a_cable():
-    """One for each pair of GPUs, the card as asked for; the name says it in one way only."""
+    """Each pair of GPUs has one adapter, of the requested card; there is only one such name."""
     box = catalog.server("DGX-H100+4rails+connectx-8")
     assert box.name == "dgx-h100+ConnectX-8+4rails"
     assert (box.compute, box.rails) == (("mlx5_0", "mlx5_4", "mlx5_6", "mlx5_10"), 4)

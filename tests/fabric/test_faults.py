@@ -27,7 +27,7 @@ def configured() -> Fabric:
 
 
 def digest(fabric: Fabric) -> list[object]:
-    """All that a fault must not touch in the original."""
+    """Return a digest of everything that a fault must not change in the original."""
     columns = [
         fabric.links.speed,
         fabric.links.width,

@@ -86,7 +86,7 @@ def test_kernel_and_python_give_the_same_paths(spec, seed, calm):
 
 @pytest.mark.parametrize("spec", SPECS)
 def test_without_devices_tables_alone_decide(spec):
-    """In a fabric that is not running every cable is up, and paths are those of an undisturbed running one."""
+    """Every cable is up in a fabric that is not running, and its paths are those of an undisturbed running one."""
     alone = route(weft.load(spec)).fabric
     assert not alone.tables.runs
     devices = configured(spec)

@@ -117,7 +117,7 @@ def test_a_core_that_is_left_with_one_pod_stays_a_core():
 
 
 def test_a_spine_board_below_which_nothing_is_plugged_is_a_spine():
-    """In a director that leaves are plugged into, a board without leaves: not above the boards that it is joined to."""
+    """A director's board without leaves is not above the boards that it is connected to."""
     builder = FabricBuilder("director")
     top = builder.add_nodes(NodeKind.SWITCH, ["s1", "s2"], n_ports=8)
     boards = builder.add_nodes(NodeKind.SWITCH, ["l1", "l2", "l3"], n_ports=8)

@@ -92,7 +92,7 @@ def test_without_gpus_nothing_changes():
 
 
 def test_gpus_of_two_trays_of_a_rack_talk_over_nvlink() -> None:
-    """One switch for the rack, at the speed of 18 links; the network's adapters stay out of it."""
+    """The rack has one switch with the speed of 18 links; the network's adapters are not used."""
     racks = route(weft.load("superpod:su=2,servers=2,server=gb200-nvl72"), RoutingOptions(adaptive=True)).fabric
     joined = join_nvlinks(racks)
     assert len(joined.switches) == len(racks.switches) + 2

@@ -190,7 +190,9 @@ def test_cables_are_priced_as_they_are_ordered_and_by_the_link(tmp_path: Path) -
 
 
 def test_a_server_of_ones_own_has_the_price_of_its_file(tmp_path: Path) -> None:
-    """By its name, in whatever folder, with whatever cards; what it is like has another."""
+    """The price goes by the server's name, in any folder and with any cards; the server that it resembles has
+    another.
+    """
     own = tmp_path / "my-server.yaml"
     own.write_text("like: dgx-h100\ngpu: H200\n")
     box = catalog.server(f"{own}+ConnectX-8+4rails")

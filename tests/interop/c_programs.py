@@ -45,12 +45,12 @@ def outside_of_labs() -> dict[str, str]:
 
 
 def on(lab: Lab, host: str) -> dict[str, str]:
-    """As a program of `weft exec` has it."""
+    """Return the environment of a program under `weft exec`."""
     return os.environ | programs.environment(lab.host(host)) | {"WEFT_VERBS_SAY": "1"}
 
 
 def listening_ports() -> set[int]:
-    """Of this machine's TCP, both versions of IP."""
+    """Return the TCP ports on which this machine listens, of both versions of IP."""
     lines = [line.split() for name in ("tcp", "tcp6") for line in Path("/proc/net", name).read_text().splitlines()[1:]]
     return {int(words[1].rpartition(":")[2], 16) for words in lines if words[3] == "0A"}
 
@@ -64,7 +64,7 @@ def free_port() -> int:
 def run_pair(
     words: Sequence[str], one: Mapping[str, str], other: Mapping[str, str], port_flag: str = "-p"
 ) -> tuple[str, str]:
-    """What both say, after both have ended well."""
+    """Return the output of both programs, which must end without an error."""
     for _ in range(_TRIES):
         server_status, text, client = _run_once(words, one, other, port_flag)
         if _NO_CLOCK not in text + client.stdout + client.stderr:
@@ -109,5 +109,5 @@ def output(process: subprocess.Popen[str]) -> str:
 
 
 def fields(devinfo: str) -> dict[str, str]:
-    """Of what ibv_devinfo prints: `name: value`."""
+    """Return the fields that ibv_devinfo prints as `name: value`."""
     return dict(re.findall(r"^\s*(\w+):\s+(.+)$", devinfo, re.M))

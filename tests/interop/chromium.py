@@ -27,7 +27,7 @@ SOFTWARE_GL = ("--enable-unsafe-swiftshader",)  # what a browser without a graph
 
 
 class Page:
-    """One tab. What it complains of is in `complaints`, what it fetched in `requests`."""
+    """A tab. `complaints` has its errors, `requests` its requests."""
 
     def __init__(self, to_browser: int, from_browser: int) -> None:
         self._to, self._from = to_browser, from_browser
@@ -38,7 +38,7 @@ class Page:
         self._displayed, self._is_traced = 0, False
 
     def attach(self, target: str = "") -> None:
-        """To a tab of its own, or one that is there."""
+        """Attach to a new tab, or to an existing one."""
         self._session = ""
         target = target or self.call("Target.createTarget", url="about:blank")["targetId"]
         self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
@@ -91,7 +91,7 @@ class Page:
 
     @contextmanager
     def next_tab(self, address: str) -> Iterator[None]:
-        """What is said inside is said to the tab that the page opened, once it is there."""
+        """Send the commands of the block to the tab that the page opened, once it exists."""
         first, end, result = self._session, time.monotonic() + PATIENCE_S, []
         while not result:
             assert time.monotonic() < end, f"no tab of {address}: {self.call('Target.getTargets')}"

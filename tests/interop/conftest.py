@@ -75,7 +75,7 @@ class Ibsim:
         )
 
     def run(self, program: str, *arguments: str, host: str, **environment: str) -> str:
-        """What a program prints that runs on a host, given by its id, of the simulated subnet."""
+        """Return the output of a program on a host of the simulated subnet, given by its id."""
         done = subprocess.run(
             [find_peer("ibsim-run"), find_peer(program), *arguments],
             cwd=self.folder,
@@ -140,7 +140,7 @@ def opensm(ibsim, tmp_path) -> Callable[..., Path]:
 
 @pytest.fixture
 def ibdmchk(tmp_path) -> Callable[[Path], str]:
-    """What ibdmchk says of the dumps in a folder; with lanes, if there are files of them."""
+    """Return ibdmchk's report of the dumps in a folder; with lanes, if there are files of them."""
 
     def check(folder: Path) -> str:
         (tmp_path / "no-groups.mcfdbs").touch()

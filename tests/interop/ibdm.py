@@ -43,7 +43,7 @@ def proof(subnet: Path, routes: Path, *, switches: bool = False) -> str:
 
 
 def routes_to_shown(routes: str, subnet: str) -> str:
-    """Without those to LIDs that are not in the subnet: reading them is most of ibdm's time on Selene. For LMC 0.
+    """Drop routes to LIDs that are not in the subnet: reading them is most of ibdm's time on Selene. For LMC 0.
 
     Those of all switches are to the same LIDs.
     """
@@ -54,7 +54,7 @@ def routes_to_shown(routes: str, subnet: str) -> str:
 
 
 def ports_to_shown(fabric: Fabric) -> str:
-    """All that ibdm reads of opensm.fdbs, the ports, and those alone that lead to what the fabric has. For LMC 0."""
+    """Return the part of opensm.fdbs that ibdm reads: the ports to the LIDs of the fabric. For LMC 0."""
     tables = fabric.tables
     lids = np.flatnonzero(np.bincount(tables.lid[tables.lid > 0]))
     heads = [f"0x{lid:04X} : " for lid in lids]

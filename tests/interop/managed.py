@@ -64,7 +64,7 @@ class Managed:
         return {"OSM_CACHE_DIR": str(place), "OSM_TMP_DIR": str(place)}
 
     def states(self) -> set[PortState]:
-        """Of all ports that have a cable which is in."""
+        """Return the states of all ports with a connected cable."""
         devices = self.lab.subnet.devices
         up = [slot for slot in range(len(devices.cable)) if devices.peer(slot) >= 0]
         return {PortState(PortInfo.port_state.get(devices.info(slot))) for slot in up}

@@ -49,7 +49,7 @@ class Manager:
         return read_status(self.folder / "state.json")
 
     def fabric(self) -> Fabric:
-        """What it dumped."""
+        """Return the dumped fabric."""
         result = files.read(self.dumps / "opensm-subnet.lst")
         read_tables(self.dumps, result)
         return result

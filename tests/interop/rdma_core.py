@@ -34,7 +34,7 @@ VENDORS = ("test_mlx5", "test_efa")
 
 
 def peers_folder() -> Path:
-    """Where `make peers` unpacks packages that it does not install."""
+    """Return the folder into which `make peers` unpacks packages that it does not install."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "weft" / "peers"
 
 
@@ -153,7 +153,9 @@ def cases(suite: unittest.TestSuite) -> Iterator[unittest.TestCase]:
 
 
 def load(folder: Path) -> ModuleType:
-    """As rdma-core's run_tests.py does it: the folder is the package `tests`, and its command line is read first."""
+    """Load the tests as rdma-core's run_tests.py does: the folder is the package `tests`, and its command line is
+    read first.
+    """
     sys.path[:0] = [str(folder), str(folder.parent)]
     sys.argv = ["run_tests.py"]
     from args_parser import parser

@@ -1,4 +1,4 @@
-"""One end of a connection over RoCE v2, in pyverbs' words; what both ends must know goes by lines of JSON.
+"""One end of a connection over RoCE v2 in pyverbs; the ends exchange their parameters as lines of JSON.
 
     WEFT_VERBS_ROCE=10.0.0.1 python roce_program.py asks|answers [INTERFACE]
 

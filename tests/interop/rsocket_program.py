@@ -61,7 +61,7 @@ def receive(fd: int, most: int, flags: int = 0) -> bytes:
 
 
 def pair() -> tuple[int, int]:
-    """Who asked, which does not wait, and who accepted."""
+    """Return the connecting socket, which does not wait, and the accepted one."""
     listener, asks = stream(), stream(waits=False)
     assert lib.rbind(listener, address(0), 16) == 0
     assert lib.rlisten(listener, 1) == 0

@@ -53,7 +53,7 @@ def find_agent() -> str:
 
 
 def neutron_port(found: dict[str, str]) -> dict[str, Any]:
-    """What Ironic makes of an interface that its agent found, when a node is attached to a network."""
+    """Return the port that Ironic creates from an interface of its agent when a node is attached to a network."""
     return {
         "mac_address": found["mac_address"],
         "extra_dhcp_opts": [{"opt_name": "61", "opt_value": found["client_id"], "ip_version": 4}],
@@ -65,7 +65,7 @@ def neutron_port(found: dict[str, str]) -> dict[str, Any]:
 
 
 def run_on(lab: str, host: str, *command: str) -> str:
-    """What a program prints that has the host's adapters in its /sys."""
+    """Return the output of a program that has the host's adapters in its /sys."""
     entry = registry.find(lab)
     done = programs.run(command, programs.environment(ask(entry, "host", name=host)), ask(entry, "sysfs", name=host))
     assert done.returncode == 0, done.stderr[-2000:]

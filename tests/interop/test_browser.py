@@ -74,7 +74,7 @@ def run_page(fabric: Fabric, folder: Path, script: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def report(_browser: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """One walk through a small fat tree."""
+    """Walk once through the report of a small fat tree."""
     script = """
       const before = svg.getAttribute("viewBox");
       point("pointermove", at(named("spine1")));
@@ -123,7 +123,7 @@ def test_the_picture_pans_zooms_and_fits(report: dict[str, Any]) -> None:
 
 
 def test_a_host_in_a_block_is_found_too(tmp_path: Path) -> None:
-    """At 27,648 hosts a block stands for those of a leaf; its names are still there."""
+    """A block stands for the hosts of a leaf at 27,648 hosts; search still finds their names."""
     script = 'find("h20000"); report.chosen = told.get(hits[0]); report.count = hits.length; report.lit = lit();'
     report = run_page(weft.load("fat-tree:hosts=27648"), tmp_path, script)
     assert report["chosen"] == "h19969..20000\n32 hosts"

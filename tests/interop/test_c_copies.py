@@ -52,7 +52,7 @@ class Helper:
 
     @property
     def has_helped(self) -> bool:
-        """With the last copy."""
+        """Return whether the helper took part in the last copy."""
         return bool(self.copy.left >> 32)
 
     def when_it_copies(self, kill: Any) -> threading.Thread:

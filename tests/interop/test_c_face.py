@@ -179,7 +179,7 @@ def test_a_program_that_sends_packets_loads_no_compiler(compiled, lab, place):
 
 
 def test_a_peer_that_is_killed_is_an_error_and_not_the_end_of_the_library():
-    """Of who writes all the time: who only waits for an answer never hears of it, as on real adapters."""
+    """The program writes all the time: one that only waits for an answer never learns it, as on real adapters."""
     port = free_port()
     words = ["stdbuf", "-oL", program("ib_write_bw"), "-x", "1", "-s", "64", "-n", "100000000", "-p", str(port)]
     with started(words, outside_of_labs()) as server:
@@ -300,7 +300,7 @@ for name in ("ibv_rate_to_mult", "mult_to_ibv_rate", "ibv_rate_to_mbps"):
 
 
 def test_numbers_have_the_words_of_the_systems_libibverbs():
-    """What ibv_asyncwatch prints, for one."""
+    """ibv_asyncwatch prints them, for example."""
     theirs, folder = find_system(build.NAME), build.folder()
     assert folder is not None
     output = [
@@ -314,7 +314,7 @@ def test_numbers_have_the_words_of_the_systems_libibverbs():
 
 
 def structures(abi: Path) -> dict[str, list[str]]:
-    """Of abi.h: the fields of each that have a name of their own."""
+    """Return the named fields of each structure of abi.h."""
     text = re.sub(r"/\*.*?\*/", "", abi.read_text(encoding="utf-8"), flags=re.S)
     result = {}
     one_line = re.findall(r"^struct (\w+) \{([^\n]*)\};$", text, re.M)

@@ -63,12 +63,12 @@ def test_what_is_sent_reduced_and_put_between_processes_is_right(kind, checks):
 
 
 def rank_on(host: dict[str, str], checks: str) -> list[str]:
-    """As `-n 1 weft exec HOST PROGRAM`, for a lab that has no commands."""
+    """Return the words of `-n 1 weft exec HOST PROGRAM`, for a lab without commands."""
     return ["-n", "1", program("env"), *(f"{name}={value}" for name, value in environment(host).items()), checks]
 
 
 def test_weft_run_is_all_of_it_in_one_command(kind, checks, capfd, tmp_path):
-    """With its status, too."""
+    """Its exit status is that of the program."""
     starter, report = f"--mpi={program(f'mpirun.{kind}')}", tmp_path / "report.json"
     with own_lab(weft.load("star:hosts=2"), f"mpi-{os.getpid()}") as result:
         lab = ("--lab", result.entry.name)

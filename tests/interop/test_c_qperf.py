@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.interop, pytest.mark.skipif(compiler.find() is None, r
 
 
 def measure(one: Mapping[str, str], other: Mapping[str, str], *words: str) -> dict[str, str]:
-    """What the client says of each test; `quit` ends the server."""
+    """Return the client's results of each test; `quit` ends the server."""
     qperf, port = program("qperf"), str(free_port())
     with started([qperf, "--listen_port", port], one) as server:
         wait_until(lambda: int(port) in listening_ports(), lambda: output(server), lambda: server.poll() is None)
@@ -35,7 +35,7 @@ def measure(one: Mapping[str, str], other: Mapping[str, str], *words: str) -> di
 
 
 def test_between_hosts_of_a_lab_it_measures():
-    """Of RC and UD by a number of messages, which not all of its tests look at; `ver_` compares what came back."""
+    """RC and UD run with a number of messages, which not all of its tests use; `ver_` compares the returned data."""
     with running() as lab:
         ends = on(lab, "h1"), on(lab, "h8")
         counted = measure(*ends, "--no_msgs", "200", "rc_bw", "ud_bw")

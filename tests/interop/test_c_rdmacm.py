@@ -47,7 +47,7 @@ id.disconnect()
 
 
 def services(environment: Mapping[str, str]) -> set[Path]:
-    """What anybody listens for, of all programs in that place."""
+    """Return the services on which any program of that environment listens."""
     lab = environment.get(hardware.LAB)
     return set((place_of(lab) if lab else runtime.folder() / "verbs").glob("service-*"))
 
@@ -55,7 +55,7 @@ def services(environment: Mapping[str, str]) -> set[Path]:
 def run_pair(
     server: Sequence[str], client: Sequence[str], one: Mapping[str, str], other: Mapping[str, str]
 ) -> tuple[str, str]:
-    """What both say, after both have ended well."""
+    """Return the output of both programs, which must end without an error."""
     before = services(one)
     with started(server, one) as passive:
         wait_until(lambda: services(one) - before, lambda: output(passive), lambda: passive.poll() is None)

@@ -35,7 +35,7 @@ def preload() -> str:
     ids=["polls", "sockets", "mapped"],
 )
 def test_streams_of_others_carry_every_byte(words):
-    """With rpoll; as a program for sockets that librspreload is before; into memory of the other end."""
+    """The programs use rpoll, sockets under librspreload, and memory of the other end."""
     command = [program(words[0]), *words[1:], *LITTLE, "-p", str(free_port())]
     environment = outside_of_labs()
     if "s" in words:

@@ -51,7 +51,7 @@ class Program:
 
     @property
     def url(self) -> str:
-        """Of the console, with its token; once it serves."""
+        """Return the console's address with its token, once it serves."""
         if not self._url:
             assert self.process.stdout
             lines = iter(self.process.stdout.readline, "")
@@ -111,7 +111,7 @@ def page(browser: Page, url: str, service: httpx.Client) -> Iterator[Page]:
 
 @pytest.fixture(scope="module")
 def runs(page: Page) -> list[str]:
-    """One of each, begun from the page: they go on beside what else is tried. What they are called there."""
+    """Start one run of each kind from the page and return their names: they continue beside other tests."""
     page.press("#tab-runs")
     assert page.run("document.querySelector('#run-spec').value") == ""
     titles = []
@@ -220,8 +220,8 @@ def test_a_node_is_chosen_with_the_pointer(page: Page) -> None:
 
 
 def test_where_drawing_is_slow_the_image_moves_with_the_camera(page: Page) -> None:
-    """As without a graphics card and with 10,000 lines: fences, by which a drawing is awaited, say so long that it is
-    not done."""
+    """A machine without a graphics card and 10,000 lines: fences, by which a drawing is awaited, report for long that
+    it is not done."""
     page.run("""(of => {
       const [fence, status] = [of.fenceSync, of.getSyncParameter];
       of.fenceSync = function (...given) { return Object.assign(fence.apply(this, given), { at: performance.now() }); };
@@ -280,7 +280,7 @@ def test_a_bad_cable_is_an_alert_until_it_is_repaired(page: Page) -> None:
 
 
 def _write(page: Page, intent: str) -> None:
-    """As typing does: the page hears of it."""
+    """Write an intent as typing does, with the events of the page."""
     write = f"one => {{ one.value = '{intent}'; one.dispatchEvent(new Event('input')) }}"
     page.run(f"({write})(document.querySelector('#intent'))")
 
@@ -335,7 +335,7 @@ def test_the_table_keeps_the_focus_of_who_reads_it(page: Page) -> None:
 
 
 def test_who_manages_the_subnet_is_said_and_who_takes_over(page: Page, tmp_path: Path) -> None:
-    """One with a higher priority comes, and dies."""
+    """A manager with a higher priority starts, and is killed."""
     words = ["sm", "--lab", LAB, "--at", "h9", "--priority", "15", "--state", str(tmp_path / "state.json")]
     other = subprocess.Popen([os.environ[WARM], *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:

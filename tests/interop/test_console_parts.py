@@ -29,7 +29,7 @@ INTENT = {
 
 
 def run(source: str) -> str:
-    """What a script in TypeScript prints, which imports from the page's sources."""
+    """Return the output of a TypeScript script that imports from the page's sources."""
     esbuild = WEB / "node_modules" / "esbuild" / "bin" / "esbuild"
     if not esbuild.is_file():
         do_without("the console's packages (make web)")

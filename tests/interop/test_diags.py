@@ -90,7 +90,7 @@ def hosts(tmp_path, peer):
 
 
 def ask_on(lab: Any, host: str, asked: list[str]) -> list[str]:
-    """What weft's tools say on a host, all in one process that has the preload."""
+    """Return the output of weft's tools on a host, all in one process with the preload."""
     running = lab.start(host, sys.executable, "-c", ASK_ALL, stdin=subprocess.PIPE)
     out, _ = running.communicate(json.dumps(asked), timeout=PATIENCE_S)
     assert running.returncode == 0, out[-2000:]

@@ -29,7 +29,7 @@ def lab():
 
 
 def move(engine: str, folder: Path, *environments: dict[str, str]) -> str:
-    """What both ends say, after each has found the bytes of the other."""
+    """Return the output of both ends, after each has received the bytes of the other."""
     if importlib.util.find_spec(engine) is None:
         do_without(engine)
     with ExitStack() as both:
@@ -62,6 +62,6 @@ def test_it_goes_through_the_switches_of_a_lab(engine, lab, tmp_path):
 
 
 def sent_bytes(lab) -> list[int]:
-    """By the ports of both ends."""
+    """Return the bytes that the ports of both ends sent."""
     ports = [lab.fabric[f"{host}/1"].slot for host in ("h1", "h8")]
     return (4 * lab.fabric_now().counters[ports, Counter.PORT_XMIT_DATA_WORDS]).tolist()

@@ -37,7 +37,7 @@ class Besieged:
         assert self.service.call("PUT", "/api/v1/intent", INTENT).status_code == 200
 
     def start(self, *words: str) -> subprocess.Popen[bytes]:
-        """On h5."""
+        """Start the hostile manager on h5."""
         places = {"OSM_CACHE_DIR": str(self.folder), "OSM_TMP_DIR": str(self.folder)}
         command = [os.environ[WARM], "exec", "--lab", self.name, "h5", *words]
         nothing, environment = subprocess.DEVNULL, {**os.environ, **places}
@@ -47,7 +47,7 @@ class Besieged:
         return self.service.call("GET", "/api/v1/violations").json()
 
     def proof(self) -> Proof:
-        """Of the intent, by the tables that the devices hold."""
+        """Prove the intent by the tables of the devices."""
         partitions = {}
         for item in self.service.call("GET", "/api/v1/partitions").json():
             whole = self.service.call("GET", f"/api/v1/partitions/{item['p_key']}").json()

@@ -1,4 +1,4 @@
-"""What weft writes loads in ibsim, and ibnetdiscover sees the same fabric there.
+"""Files that weft writes load in ibsim, and ibnetdiscover sees the same fabric there.
 
 The records that the real tool prints are held to those that weft wrote, word for word, but for two things that ibsim
 0.10 makes up itself: port GUIDs of adapters, and the rate of links faster than HDR (it knows none, and says 4xSDR).

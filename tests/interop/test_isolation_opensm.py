@@ -1,4 +1,4 @@
-"""What is proved of tenants on tables that OpenSM wrote, and what it tells of who tried to get across."""
+"""Isolation of tenants on tables that OpenSM wrote, and OpenSM's reports of attempts to cross."""
 
 from __future__ import annotations
 

@@ -223,7 +223,7 @@ def test_ibroute_and_dump_fts_show_the_tables(small):
 
 
 def test_ibtracert_follows_the_tables(small):
-    """From h1 over a leaf, a spine and a leaf to h16, by the ports that the tables say."""
+    """The path is h1, a leaf, a spine, a leaf, h16, by the ports of the tables."""
     traced = small.tool("h2", "ibtracert", lid(small, "h1"), lid(small, "h16"))
     names = re.findall(r'"(\w+)(?: mlx5_\d+)?"', traced)
     assert (names[0], names[-1], len(set(names))) == ("h1", "h16", 5)
@@ -237,7 +237,7 @@ def test_iblinkinfo_shows_every_link_active(small):
 
 
 def test_ibqueryerrors_finds_every_port_well_and_one_with_a_bad_cable_not(managed, monkeypatch):
-    """Over weft's preload: libumad2sim actions out 224 of a MAD's 256 bytes, and the last counters are in the rest."""
+    """weft's preload is needed: libumad2sim copies 224 of a MAD's 256 bytes, and the last counters are in the rest."""
     if preload.library() is None:
         pytest.skip("there is no C compiler for weft's preload: make peers")
     monkeypatch.delenv("WEFT_UMAD2SIM")
@@ -274,7 +274,7 @@ def test_saquery_answers(small):
 
 
 def test_ibportstate_takes_a_link_down_and_up(small):
-    """By MADs alone: the port is disabled, its peer is down, OpenSM hears of it, and it comes back."""
+    """MADs alone do it: the port is disabled, its peer is down, OpenSM is notified, and the link comes back."""
     leaf, port = lid(small, "leaf1"), str(small.fabric["h2/1"].peer.number)
     ups = small.ups("h1")
     assert "Active" in small.tool("h3", "ibportstate", leaf, port)

@@ -41,7 +41,9 @@ def read_all(folder: Path) -> Fabric:
 
 
 def lines(text: str) -> list[str]:
-    """In any order, but for what a fabric does not keep: revisions, and where the subnet manager runs."""
+    """Return the lines without order and without what a fabric does not keep: revisions, and the subnet manager's
+    host.
+    """
     return sorted(re.sub("-SM|Rev:000000A1|Rev:00000000", "", text).splitlines())
 
 

@@ -1,4 +1,4 @@
-"""Who can reach whom in a lab that weft's own subnet manager divides: every pair, every key, and who counts what fails.
+"""Reachability in a lab that weft's own subnet manager divides: every pair, every key, and the counters of refusals.
 
     Red     h2 h3 full, h4 limited, h12 full          Storage   h10 full, all tenants limited
     Blue    h5 full, h6 h7 limited, h12 limited       Default   h1 full, where the subnet manager is; all limited
@@ -62,7 +62,7 @@ BATCH, BATCHES = 10_000, {"both": 10, "off": 1}  # attempts at a time: MADs wait
 
 
 def partitions_conf(fabric: weft.Fabric) -> str:
-    """In OpenSM's grammar."""
+    """Return the partitions in OpenSM's grammar."""
     guid = {host: f"0x{int(fabric.ports.guid[fabric[f'{host}/1'].slot]):016x}" for host in HOSTS}
     shared = ", ".join(guid[host] for host in MEMBERS[STORAGE] if host != "h10")
     return f"""# three tenants that share a storage service
@@ -123,7 +123,7 @@ class Divided:
         return fate
 
     def counted(self) -> Counts[str]:
-        """What was refused so far, by who refused it."""
+        """Return the refusals so far, by the refusing port."""
         counters = self.fabric.counters
         return Counts(
             inbound=int(counters[:, Counter.PORT_RCV_CONSTRAINT_ERRORS].sum()),
@@ -135,7 +135,7 @@ class Divided:
         return [line for line in list(self.log.recent) if f" {Event.TRAP} {number} " in line]
 
     def path(self, carrier: IbsimCarrier, sender: str, receiver: str) -> PathRecord | None:
-        """As saquery asks, from the sender."""
+        """Return the path record as saquery requests it, from the sender."""
         sgid, dgid = (Gid.of(int(self.fabric.ports.guid[self.slot[host]])) for host in (sender, receiver))
         mad = SaMad.pack(
             method=Method.GET,
@@ -216,7 +216,7 @@ def strangers() -> list[tuple[str, str]]:
 
 
 def test_nothing_crosses_tenants(divided):
-    """From any host of one to any of another, by any key, held or forged; where no switch looks, by those held."""
+    """The pairs are all hosts of two tenants, by any key, held or forged; without checks in switches, by held keys."""
     random, before, fates = Random(1), divided.counted(), Counts[Reason]()
     packets = [
         (divided.slot[sender], divided.packet(sender, receiver, p_key))

@@ -140,7 +140,7 @@ class OpenSm:
         return table
 
     def groups(self) -> set[str]:
-        """Of the last sweep, if it had the option sa_db_dump."""
+        """Return the groups of the last sweep, which needs the option sa_db_dump."""
         dump = self.folder / "opensm-sa.dump"
         text = dump.read_text() if dump.exists() else ""  # there is none where there is nothing to tell
         return {

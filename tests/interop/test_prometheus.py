@@ -45,7 +45,7 @@ SICK = "leaf1/3"  # to a spine
 
 @contextmanager
 def managed_lab(name: str) -> Iterator[Lab]:
-    """With weft's subnet manager on h1, which goes on."""
+    """Start a lab with weft's subnet manager on h1, which keeps running."""
     with Lab(weft.load("fat-tree:hosts=8,radix=4"), name) as lab:
         carrier = IbsimCarrier("h1", lab.sockname)
         manager = SubnetManager(carrier, Options())
@@ -62,7 +62,7 @@ def managed_lab(name: str) -> Iterator[Lab]:
 
 @pytest.fixture(scope="module")
 def lab() -> Iterator[Lab]:
-    """Under load, an hour of which has passed; time stands unless a test moves it."""
+    """Start a lab under load whose clock has advanced by an hour; time stops unless a test moves it."""
     with managed_lab(f"prom{time.monotonic_ns() % 10**9}") as lab:
         lab.load("train=ring:h[1-8]@50%", speed=0)
         lab.degrade(SICK, 1e-9)
@@ -187,7 +187,7 @@ class Prometheus:
         self._start()
 
     def _start(self) -> None:
-        """At a port that is free; somebody may take it before Prometheus does."""
+        """Start at a free port; another process may take it before Prometheus does."""
         while True:
             with socket.create_server(("127.0.0.1", 0)) as free:
                 port = free.getsockname()[1]
@@ -214,7 +214,7 @@ class Prometheus:
             return json.load(answer)["data"]
 
     def values(self, query: str) -> dict[str, float]:
-        """By GUID and port."""
+        """Return the values by GUID and port."""
         result = self.ask(f"query?query={urllib.parse.quote(query)}")["result"]
         return {
             f"{item['metric'].get('guid')} {item['metric'].get('port')}": float(item["value"][1]) for item in result
@@ -230,7 +230,7 @@ class Prometheus:
 
 
 def expressions() -> set[str]:
-    """What the dashboard asks for, and what rules record for others."""
+    """Return the expressions of the dashboard and of the recording rules."""
     panels = json.loads(read(DASHBOARD))["panels"]
     rules = [rule for group in yaml.safe_load(read(RULES))["groups"] for rule in group["rules"]]
     requests = {target["expr"].replace("$__rate_interval", "6s") for panel in panels for target in panel["targets"]}

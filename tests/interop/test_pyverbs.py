@@ -37,7 +37,9 @@ NOT_OURS = {"LOG_LEVEL", "_copy_caps"}  # pyverbs sets up logging for the whole 
 
 @pytest.fixture(scope="module")
 def real() -> dict[str, dict[str, int | list[str] | None]]:
-    """What the modules of pyverbs hold: constants with values, classes with the names of their parts, functions."""
+    """Return the contents of pyverbs' modules: constants with values, classes with the names of their members,
+    functions.
+    """
     done = subprocess.run(
         ["/usr/bin/python3", "-c", DUMP, *NAMES],
         env={**os.environ, "PYTHONPATH": str(PEERS / "usr/lib/python3/dist-packages")},
@@ -57,7 +59,7 @@ def ours(name: str) -> object:
 
 
 def parts_of(kind: type) -> set[str]:
-    """What an object of a class has: what the class holds, and what its functions put into `self`."""
+    """Return the members of an object: those of its class, and those that its functions assign to `self`."""
     bases = [base for base in kind.__mro__ if base.__module__.startswith("weft.")]
     own = {name for base in bases for name in re.findall(r"self\.(\w+)", inspect.getsource(base))}
     return own | set(dir(kind)) | {name for base in bases for name in vars(base).get("__annotations__", ())}

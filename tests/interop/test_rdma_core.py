@@ -51,7 +51,7 @@ def test_they_pass_with_the_real_pyverbs_on_wefts_libibverbs():
 
 
 def find_python() -> str:
-    """One that has the real pyverbs and fits into one process with weft's own."""
+    """Return a Python that has the real pyverbs and fits into one process with weft's own."""
     python = "/usr/bin/python3"
     recorded = "import sys, pyverbs.device; print(*sys.version_info[:2])"
     folder = str(peers_folder() / "usr/lib/python3/dist-packages")

@@ -135,8 +135,8 @@ def test_a_second_port_is_its_own(hosts, tmp_path):
 
 
 def test_an_unanswered_request_comes_back_as_timed_out(hosts):
-    """To whoever waits for it. smpquery does not: it polls for as long as the request may take, and on a busy machine
-    its own poll ends first. It says so with whatever error was in errno before.
+    """The requester gets it if it waits. smpquery does not: it polls for as long as the request may take, and on a
+    busy machine its own poll ends first. It says so with whatever error was in errno before.
     """
     lab = hosts("fat-tree:hosts=8,radix=8")
     faults.pull_cable(lab.subnet.devices, lab.subnet.devices.fabric.find_port("h2/1").slot)
@@ -150,7 +150,7 @@ def test_an_unanswered_request_comes_back_as_timed_out(hosts):
 
 
 def test_programs_end_with_their_lab(hosts):
-    """As they would with their host; OpenSM, left alone, logs errors until the disk is full."""
+    """Programs would end with their host, too; OpenSM, left alone, logs errors until the disk is full."""
     lab = hosts("fat-tree:hosts=8,radix=8")
     with lab.opensm("h1") as running:
         lab.close()

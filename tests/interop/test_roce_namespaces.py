@@ -91,7 +91,7 @@ def namespaces(request) -> Iterator[Namespaces]:
 
 
 class Program:
-    """In a namespace."""
+    """A program in a namespace."""
 
     def __init__(self, namespace: str, address: str, *arguments: str, capture: Path | None = None) -> None:
         environment = {**os.environ, "WEFT_VERBS_ROCE": address}
@@ -118,7 +118,7 @@ class Program:
 
 
 def converse(asks: Program, answers: Program) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What both say of it at the end."""
+    """Return the results of both at the end."""
     both = asks, answers
     facts = [item.hear() for item in both]
     for item, far in zip(both, reversed(facts), strict=True):
@@ -170,7 +170,7 @@ def test_send_write_read_and_datagrams_cross_a_cable_and_tshark_reads_them(names
 
 
 def seen_by_tshark(tshark: str, capture: Path) -> list[Opcode]:
-    """Of each packet once, however often a busy machine has sent it."""
+    """Return each packet once, however often a busy machine has sent it."""
     switched_off = [word for guess in _GUESSES for word in ("--disable-protocol", guess)]
     fields = ["-e", "infiniband.bth.opcode", "-e", "infiniband.bth.psn", "-e", "_ws.malformed"]
     command = [tshark, "-r", str(capture), "-T", "fields", *fields, *switched_off]

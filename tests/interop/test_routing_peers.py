@@ -202,7 +202,7 @@ def by_opensm(opensm) -> Callable[..., Fabric]:
     ],
 )
 def test_weft_and_ibdmchk_agree_on_opensms_tables(request, ibdm, by_opensm, name, engine, seed):
-    """Where an engine fails, OpenSM falls back to minhop; those tables are checked too."""
+    """If an engine fails, OpenSM falls back to minhop; those tables are checked too."""
     fabric = by_opensm(load(request, name, seed), "-R", engine)
     verdict = check(fabric, hosts_only=True)
     assert_agree(verdict, ibdm.check(fabric))

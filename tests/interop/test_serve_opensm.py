@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.interop, pytest.mark.slow]
 
 
 class Listed(Opensm):
-    """In a lab that commands find."""
+    """A registered lab, which commands find."""
 
     def start(self) -> None:
         self.opened = ExitStack()

@@ -51,7 +51,7 @@ def test_no_request_makes_the_service_fail(tmp_path):
 
 
 def test_no_request_of_a_console_does(warm, tmp_path):
-    """On a lab that runs: its cables are pulled, its load is changed, runs are started."""
+    """The lab runs: its cables are pulled, its load is changed, runs are started."""
     service = Program(tmp_path, "star:hosts=3", "--name", f"st-{tmp_path.parent.name}")
     service.start()
     try:

@@ -62,7 +62,7 @@ class Slurm:
         return set(self.scontrol("show", "hostnames", hostlist).stdout.split())
 
     def topology(self, text: str) -> dict[str, tuple[int, set[str]]]:
-        """What a controller understands of a topology.conf: switch -> level and nodes."""
+        """Return a controller's reading of a topology.conf: switch -> level and nodes."""
         (self.folder / "topology.conf").write_text(text)
         log = self.folder / "log"
         command = ["slurmctld", "-D", "-c", "-f", str(self.folder / "slurm.conf")]

@@ -42,7 +42,7 @@ PartitionName=all Nodes=ALL Default=YES
 
 
 class Cluster:
-    """One node, h1, that runs jobs."""
+    """A cluster with one node, h1, that runs jobs."""
 
     def __init__(self, folder: Path, ufm: UfmServer, peer: Callable[[str], str]) -> None:
         self.folder, self.peer = folder, peer

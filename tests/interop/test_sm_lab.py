@@ -63,7 +63,7 @@ class Managed:
         return done.stdout
 
     def states(self) -> set[PortState]:
-        """Of all ports that have a cable which is in."""
+        """Return the states of all ports with a connected cable."""
         devices = self.lab.subnet.devices
         up = [slot for slot in range(len(devices.cable)) if devices.peer(slot) >= 0]
         return {PortState(PortInfo.port_state.get(devices.info(slot))) for slot in up}
@@ -197,7 +197,7 @@ CHANCE = {("PIR", "LocalPort")}
 
 
 def records(said: str, keys: tuple[str, ...]) -> dict[tuple[str, ...], list[str]]:
-    """What saquery printed, by the lines that name a record."""
+    """Return the records that saquery printed, by the lines that name them."""
     result = {}
     for part in re.split(r"^\w[\w ]*dump:$", said, flags=re.MULTILINE)[1:]:
         lines = [line.strip() for line in part.splitlines() if line.strip()]

@@ -34,7 +34,7 @@ pytestmark = pytest.mark.interop
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Swept:
-    """What ibsim holds after a sweep, and what the subnet manager says that it does."""
+    """The state of ibsim after a sweep, and the state that the subnet manager reports."""
 
     sim: object
     host: str  # a node's id

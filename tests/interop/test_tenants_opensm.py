@@ -103,7 +103,7 @@ def test_without_a_file_of_the_operator_default_becomes_limited_and_full_again(b
 
 
 def test_paths_within_a_slice_have_its_service_level_and_ports_its_lanes(bench, opensm):
-    """Without a file of policies; and who is not within has no path."""
+    """No policy file is needed; a port outside of the slice has no path."""
     bench.put(bench.allocation(partition_of(bench, "fast", 0x101, "h2 h3", sl=1), lanes=LANES))
     fabric = opensm.lab.fabric
     gid = {host: Gid.LINK_LOCAL_PREFIX << 64 | guid for host, guid in bench.guids.items()}
@@ -159,7 +159,7 @@ def another() -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
 
 
 def test_a_process_that_sighup_would_end_is_not_told(bench, opensm, another):
-    """As one that has the number of an OpenSM that is gone."""
+    """The process has the number of an OpenSM that has ended."""
     other = another("sleep", "600")
     driver = opensm.driver(signal=other.pid, timeout_s=2.0)
     with pytest.raises(SubnetError, match=rf"process {other.pid} is sleep, which SIGHUP would kill, not OpenSM"):

@@ -24,7 +24,7 @@ _TRAININGS = ["DDP of pairs", "DDP", "FSDP2", "tensor parallel"]
 
 
 def run(folder: Path, ranks: int, device: str, **environment: str) -> list[list[str]]:
-    """What all ranks of the program say, line by line."""
+    """Return the output of all ranks, line by line."""
     with subprocess.Popen(
         [sys.executable, str(_PROGRAM), str(folder)],
         env=os.environ | {"WORLD_SIZE": str(ranks), "DEVICE": device, "OMP_NUM_THREADS": "1"} | environment,
@@ -121,7 +121,7 @@ def test_the_example_trains_on_a_gpu(tmp_path: Path) -> None:
 
 
 def assert_trained(said: str, folder: Path) -> None:
-    """By the example: hosts of a lab sent more than the gradients of two steps."""
+    """Check the example's claim: hosts of a lab sent more than the gradients of two steps."""
     assert "the parameters are the same on all ranks" in said
     hosts = json.loads((folder / "summary.json").read_text())["hosts"]
     assert all(host["sent_bytes"] > 2 * 4 * 64 * 256 for host in hosts.values()), hosts
@@ -144,7 +144,7 @@ def test_the_example_trains_on_a_lab_and_ddp_goes_on_while_its_fabric_is_broken(
         opened.callback(job.kill)
 
         def go_on() -> None:
-            """For some steps."""
+            """Continue for some steps."""
             place = tmp_path / "steps.0"
             expected = 5 + (place.stat().st_size if place.exists() else 0)
             wait_until(lambda: place.exists() and place.stat().st_size >= expected, going=lambda: job.poll() is None)

@@ -25,7 +25,7 @@ RANKS = 2
 
 
 def loss_of(model: nn.Module, step: int, rank: int) -> torch.Tensor:
-    """On what this rank has in this step."""
+    """Return the loss on this rank's data of this step."""
     random = torch.Generator().manual_seed(RANKS * step + rank)
     result: torch.Tensor = model(torch.randn(16, 32, generator=random)).square().mean()
     return result

@@ -110,7 +110,7 @@ def messages(group: Any) -> list[torch.Tensor]:
 
 
 def functional(group: Any) -> list[torch.Tensor]:
-    """As DTensor and torch.compile call them."""
+    """Call the collectives as DTensor and torch.compile do."""
     from torch.distributed import _functional_collectives as calls
 
     result = [
@@ -124,7 +124,7 @@ def functional(group: Any) -> list[torch.Tensor]:
 
 
 def of_weft_alone(group: Any) -> None:
-    """What gloo does not do, or not so: tensors that are not together in memory, means, reduce_scatter in its forms."""
+    """Call what gloo lacks or does differently: tensors that are not contiguous, means, reduce_scatter in its forms."""
     dist.all_reduce(apart := mine(50, 60).t()[::2], group=group)
     dist.all_reduce(together := mine(50, 60).t()[::2].contiguous(), group=group)
     assert torch.equal(apart, together)
@@ -146,7 +146,7 @@ def of_weft_alone(group: Any) -> None:
 
 
 def refused(group: Any) -> None:
-    """Before anything is sent: what follows goes on."""
+    """Invalid calls are refused before anything is sent: later calls work."""
     alone = dist.new_group(backend="weft")
     for call, why in (
         (lambda: dist.all_reduce(mine(3), dist.ReduceOp.BAND, group), "does not reduce torch.float32 by band"),
@@ -211,7 +211,7 @@ def calls() -> None:
 
 
 class Transformer(torch.nn.Module):
-    """Of two layers, small."""
+    """A small transformer of two layers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -234,7 +234,7 @@ def ddp(model: torch.nn.Module) -> torch.nn.Module:
 
 
 def ddp_of_pairs(model: torch.nn.Module) -> torch.nn.Module:
-    """Of two ranks: there is only one order to add in."""
+    """Train on groups of two ranks: there is only one order to add in."""
     pairs = [dist.new_group([first, first + 1]) for first in range(0, SIZE, 2)]
     return DistributedDataParallel(model, process_group=pairs[RANK // 2])
 
@@ -275,7 +275,7 @@ def train(
 
 
 def whole(tensor: Any) -> torch.Tensor:
-    """Of all ranks, if it is sharded."""
+    """Return the tensor of all ranks, if it is sharded."""
     return (tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor).clone().cpu()
 
 

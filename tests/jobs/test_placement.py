@@ -1,4 +1,4 @@
-"""Where ranks run, the variables that they get, and the traffic of their hosts; no lab runs."""
+"""Places of ranks, their variables, and the traffic of their hosts; no lab runs."""
 
 from __future__ import annotations
 

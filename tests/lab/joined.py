@@ -89,7 +89,7 @@ def invitation(lab: Lab, host: str, address: str = "", timeout_s: float = 600.0)
 
 @contextmanager
 def joined(invited: Invitation) -> Iterator[JoinClient]:
-    """As `weft join` does, without a program: those of this process come by its environment."""
+    """Join as `weft join` does, without a program: those of this process join by its environment."""
     client, is_over = JoinClient(invited), threading.Event()
     thread = threading.Thread(target=client.serve, args=(is_over.is_set,), daemon=True)
     thread.start()

@@ -1,4 +1,4 @@
-"""Where a program can be given a /sys of its own."""
+"""Machines on which a program can get its own /sys."""
 
 from __future__ import annotations
 

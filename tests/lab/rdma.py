@@ -68,7 +68,7 @@ def load_shm_paths() -> None:
 
 @contextmanager
 def managed(lab: Lab, *, at: str = "h1", **options: Any) -> Iterator[SubnetManager]:
-    """With weft's subnet manager on a host."""
+    """Start a lab with weft's subnet manager on a host."""
     warm_up(Options())  # kernels are compiled before a connection's clock runs
     load_shm_paths()
     carrier = IbsimCarrier(at, lab.sockname)
@@ -107,7 +107,7 @@ class Host:
         return QP(self.pd, QPInitAttr(kind, scq=self.cq, rcq=self.cq, cap=QPCap(max_send_wr=64, max_recv_wr=64)))
 
     def address(self, *, is_global: bool = False) -> AHAttr:
-        """By which others reach it."""
+        """Return the address by which others reach it."""
         if is_global:
             return AHAttr(gr=GlobalRoute(dgid=self.ctx.query_gid(1, 0), sgid_index=0), is_global=1)
         return AHAttr(dlid=self.ctx.query_port(1).lid)

@@ -1,4 +1,4 @@
-"""What a host sees of its adapters, and which port a program gets that names none."""
+"""Adapters of a host, and the default port of programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a kernel would do for programs: timeouts, retries, who gets what. The programs are functions here."""
+"""Tasks of a kernel for programs: timeouts, retries, delivery. The programs are functions here."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def run_time(tmp_path_factory, monkeypatch) -> Path:
 
 @pytest.fixture
 def name(run_time) -> str:
-    """Of a lab: socket names are the machine's, not the test's."""
+    """Return the name of a lab: socket names belong to the machine, not to the test."""
     return f"d{os.getpid()}"
 
 
@@ -213,7 +213,7 @@ def test_exec_runs_a_program_as_that_host_and_returns_its_status(weft, entry):
 @pytest.mark.parametrize("is_ours", [True, False], ids=["our preload", "libumad2sim"])
 @pytest.mark.usefixtures("_preload", "entry")
 def test_signals_to_exec_reach_the_program(is_ours, tmp_path, monkeypatch):
-    """With our preload it is the program; else it passes them on."""
+    """With weft's preload `weft exec` becomes the program; otherwise it forwards signals."""
     if not is_ours:
         (tmp_path / "lib.so").touch()  # the loader leaves it out
         monkeypatch.setenv("WEFT_UMAD2SIM", str(tmp_path / "lib.so"))
@@ -234,7 +234,7 @@ def test_signals_to_exec_reach_the_program(is_ours, tmp_path, monkeypatch):
 
 
 def said(entry: registry.Entry, *lines: str) -> str:
-    """What the prompt prints for these lines."""
+    """Return the output of the prompt for these lines."""
     waiting, printed = [*lines, "exit"], []
     Prompt(entry, printed.append).run(lambda prompt: waiting.pop(0))
     return "\n".join(printed)

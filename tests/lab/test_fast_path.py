@@ -49,7 +49,7 @@ def running(*, kernel: bool, counted: list[int] | None = None) -> Iterator[Lab]:
 
 
 class Umad:
-    """What preload.c does, in Python: an open port with one agent."""
+    """An open port with one agent, as preload.c has it, in Python."""
 
     def __init__(self, lab: Lab, host: str) -> None:
         self.path = str(lab.socket)
@@ -92,7 +92,7 @@ class Umad:
 
 
 def some_smps(count: int, seed: int = 1) -> list[bytes]:
-    """What a subnet manager sends from h1, and each of which is answered."""
+    """Return SMPs of a subnet manager on h1, each of which is answered."""
     subnet, draw = Subnet(weft.load(SPEC)), random.Random(seed)
     slot, result = subnet.devices.fabric.find_port("h1/1").slot, list[bytes]()
     while len(result) < count:

@@ -46,7 +46,7 @@ OPEN: list[Program] = []
 
 
 class Program:
-    """What libumad2sim does, in Python."""
+    """A client like libumad2sim, in Python."""
 
     def __init__(self, lab: Lab, pid: int | None = None) -> None:
         self.base, self.pid = lab.sockname, pid or 1_000_000 + next(_NUMBER)
@@ -263,7 +263,7 @@ def test_an_answer_goes_by_the_p_key_of_the_question(tmp_path, monkeypatch):
 
 
 def test_a_client_that_does_not_read_holds_nobody_up(lab, host):
-    """What does not fit into its socket is queued, and arrives when it reads."""
+    """Data that do not fit into its socket are queued, and arrive when it reads."""
     lazy, count = Program(lab).attach("h2"), 2000
     lab.server.clients[lazy.number].socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 14)
     for number in range(count):
@@ -399,7 +399,7 @@ def test_an_error_in_the_server_itself_is_logged_and_the_lab_goes_on(lab, host, 
 
 @pytest.mark.parametrize("by", ["its process", "its socket"])
 def test_a_client_that_is_killed_is_noticed_and_is_no_manager_any_more(lab, host, by, monkeypatch):
-    """Nothing need be sent to it first: the kernel tells, or, where processes cannot be watched, its socket is gone."""
+    """No message to it is needed: the kernel reports it, or, where processes cannot be watched, its socket is gone."""
     if by == "its process":
         lab.server.call(lambda: setattr(lab.server, "_check_at_s", float("inf")))
     else:

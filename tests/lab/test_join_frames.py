@@ -120,7 +120,7 @@ class Pair:
         self.far.connect(Wire(b, b"f" * 32, b"n" * 32), self.near.received)
 
     def cut(self) -> None:
-        """What is under way is lost."""
+        """Drop the messages in flight."""
         self.near.disconnect()
         self.far.disconnect()
 
@@ -258,7 +258,7 @@ def test_malformed_join_request_is_refused(value):
 
 
 def test_proof_is_valid_for_one_handshake_only():
-    """Who heard one cannot say it again."""
+    """A recorded proof cannot be replayed."""
     heard, again = ServerHandshake(TOKEN), ServerHandshake(TOKEN)
     line = json.dumps({"host": "h3"}).encode() + b"\n"
     output = line + proof(TOKEN, b"host", heard.hello + line)
@@ -282,7 +282,7 @@ def play(lines: bytes, answer: Callable[[bytes], bytes]) -> socket.socket:
 
 
 def test_replayed_answers_of_a_lab_are_refused():
-    """Who has heard a handshake can say all that the lab said, and no more."""
+    """A recorded handshake allows replaying the lab's messages only."""
     talk, heard = ServerHandshake(TOKEN), []
 
     def welcome(data: bytes) -> bytes:

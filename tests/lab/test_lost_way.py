@@ -26,7 +26,7 @@ def slot(lab: Lab, host: str) -> int:
 
 
 def why(lab: Lab, p_key: int = P_KEY) -> str:
-    """From h1 to h8."""
+    """Return the reason for the lost path from h1 to h8."""
     devices = lab.subnet.devices
     lid = devices.lid(slot(lab, "h8"))
     return lab.server.call(lambda: why_lost(devices, slot(lab, "h1"), lid=lid, sl=0, p_key=p_key, mtu_bytes=4096))

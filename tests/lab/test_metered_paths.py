@@ -50,7 +50,7 @@ def counted(lab):
 
 
 def fill(meter, sizes, mtu_bytes: int = 1024) -> None:
-    """As a sender does for a SEND of each size."""
+    """Count on the meter as a sender does for a SEND of each size."""
     for size in sizes:
         packets = max(1, -(-size // mtu_bytes))
         meter.requests += packets

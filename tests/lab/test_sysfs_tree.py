@@ -1,4 +1,4 @@
-"""What a host of a lab has in /sys is what its adapters are, in the places and words of Linux."""
+"""The /sys of a host in a lab describes its adapters with the paths and words of Linux."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def star():
 
 
 def read(tree, path: str) -> str:
-    """What is at a path of /sys, through the links on its way."""
+    """Return the content of a path of /sys, through its links."""
     for _ in range(9):
         link = next((item for item in tree.links if path.startswith(f"{item}/")), None)
         if link is None:

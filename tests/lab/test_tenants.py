@@ -45,7 +45,7 @@ ATTEMPTS, BATCH = 10_016, 32  # for each of two ways to enforce: each way across
 
 @pytest.fixture(params=["both", "off"])
 def enforce(request) -> str:
-    """With and without switches that stop what does not belong; ports do in any case."""
+    """Enforce partitions in switches, or in ports only."""
     return request.param
 
 

@@ -24,7 +24,7 @@ from weft.mad import host_paths
 
 @pytest.fixture
 def lab():
-    """With a subnet manager that answers hosts, and leaves tables as they are when a cable breaks."""
+    """Start a lab with a subnet manager that answers hosts, and keeps the tables when a cable breaks."""
     with (
         Lab(weft.load("fat-tree:hosts=16,radix=8")) as running,
         managed(running, sweep_on_trap=False, sweep_interval_s=0),
@@ -33,7 +33,7 @@ def lab():
 
 
 def sent_bytes(lab):
-    """By all ports, MADs among it."""
+    """Return the bytes that all ports sent, with MADs."""
     return 4 * int(lab.fabric_now().counters[:, Counter.PORT_XMIT_DATA_WORDS].sum())
 
 
@@ -66,7 +66,7 @@ def test_a_host_without_its_cable_takes_no_part(lab):
 
 
 def test_a_torus_whose_paths_need_service_levels_does_not_deadlock():
-    """On SL 0 alone, which no host would take that asked, it does after 32 us."""
+    """On SL 0 alone, which no host uses after a path query, it deadlocks after 32 us."""
     with Lab(weft.load("torus:6x6,hosts=2")) as torus, managed(torus):
         report = torus.traffic("all-to-all", 65_536)
     assert report["delivered"] == 72 * 71
@@ -224,7 +224,7 @@ def test_a_lab_that_is_at_it_is_waited_for(monkeypatch):
 
 
 def _until_begun(waiting: calls.Calls, work: Callable[[], str], begun: threading.Event) -> str:
-    """On a busy machine it may take a few calls until the lab comes to one in time."""
+    """Call until the lab begins in time, which may take several calls on a busy machine."""
     while True:
         try:
             return waiting.call(work)

@@ -98,7 +98,7 @@ class Bench:
         return self.devices.counters(self.slot_of(port))[counter]
 
     def traps(self) -> list[Notice]:
-        """Those that have come to h1."""
+        """Return the traps that arrived at h1."""
         self.subnet.due()
         return [Notice.unpack(arrival.mad, 64) for arrival in self.carrier.arrivals()]
 
@@ -111,7 +111,7 @@ def bench() -> Bench:
 
 @pytest.fixture
 def running() -> Bench:
-    """With LIDs, tables and Active ports; h1 is where the subnet manager is."""
+    """Return a bench with LIDs, tables and Active ports; the subnet manager is on h1."""
     return Bench().bring_up()
 
 

@@ -46,7 +46,7 @@ def entries(**by_lid: AdaptiveRoutingEntry) -> AdaptiveRoutingLinearForwardingTa
 
 
 def ports_to(bench, lid: int) -> list[int]:
-    """What leaf1 may choose from on the way to a LID; nothing where its forwarding table alone decides."""
+    """Return the ports of leaf1 to a LID; nothing where its forwarding table alone decides."""
     tables = bench.devices.tables
     row = tables.ar_group[tables.switch_row[bench.node("leaf1")], lid]
     return np.flatnonzero(tables.ar_ports[row]).tolist() if row >= 0 else []
@@ -158,7 +158,7 @@ def test_a_switch_that_lost_power_has_forgotten(told):
 
 
 def test_groups_that_a_routing_engine_wrote_are_read_as_groups(make_bench):
-    """In a fabric that was routed before anybody asked: the switch is on, and its groups are numbered."""
+    """The fabric was routed before the first request: the switch is enabled, and its groups are numbered."""
     bench = make_bench(route(weft.load("fat-tree:hosts=8,radix=4"), Options(adaptive=True)).fabric)
     tables = bench.devices.tables
     info = AdaptiveRoutingInfo.unpack(bench.ask(LEAF, GET, INFO)[1])

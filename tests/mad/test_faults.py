@@ -1,4 +1,4 @@
-"""What breaks while a subnet runs, that it shows, and that it can be mended."""
+"""Faults in a running subnet, their effects, and repairs."""
 
 from __future__ import annotations
 
@@ -236,7 +236,7 @@ def test_what_was_done_to_a_cable_is_in_the_fabric_that_runs_and_not_in_the_one_
 
 
 def test_a_port_that_says_it_is_down_passes_nothing(running):
-    """Nothing beside PortInfo says whether a link is up."""
+    """PortInfo alone decides whether a link is up."""
     assert answers(running, [1, 3])
     PortInfo.port_state.set(running.devices.info(running.slot_of("leaf1/3")), PortState.DOWN)
     running.devices.forget_paths()

@@ -1,4 +1,4 @@
-"""What a host hears of its paths, and what it does when nobody has time for it."""
+"""Path records of a host, and its behaviour without answers."""
 
 from __future__ import annotations
 

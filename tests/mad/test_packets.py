@@ -31,7 +31,7 @@ MGID_LID = 0xC003
 
 @pytest.fixture
 def running(running):
-    """As in the other tests, with counters that know nothing of how it came up."""
+    """Return the bench of the other tests with counters set to zero."""
     running.devices.fabric.counters[:] = 0
     return running
 

@@ -212,7 +212,7 @@ def test_a_sleeping_port_wakes_when_its_neighbour_polls(running):
 
 
 def test_the_answer_is_lost_when_its_own_way_is_disabled(running):
-    """As on hardware: the port is down before the answer leaves."""
+    """Hardware does the same: the port is down before the answer leaves."""
     info = running.get([1, 3], PortInfo, 1)
     expected = info.replace(port_state=0, port_physical_state=PortPhysicalState.DISABLED)
     assert running.ask([1, 3], Method.SET, SmpAttribute.PORT_INFO, 1, expected.raw)[0] is None

@@ -154,7 +154,7 @@ def test_a_combined_route_arrives_and_its_answer_returns(running, to, path, dr_s
 
 
 def test_the_answer_goes_to_the_lid_that_the_route_names(running):
-    """Who writes another's LID into DrSLID hears nothing."""
+    """A requester with another LID in DrSLID gets no answer."""
     mad = DirectedSmp.pack(method=GET, attribute_id=INFO, hop_count=1, initial_path=b"\0\1", dr_slid=running.lid("h5"))
     assert ask(running.carrier, mad, Address(running.lid("leaf2")), timeout_ms=10, retries=0) is None
 

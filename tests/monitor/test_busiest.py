@@ -1,4 +1,4 @@
-"""What `weft top` shows first."""
+"""The first rows of `weft top`."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ def test_what_is_expected_is_chance_and_so_is_what_was_not_looked_at() -> None:
 
 
 def test_a_link_as_bad_as_the_limit_allows_is_rarely_called_bad() -> None:
-    """In a hundred fabrics of 4,000 ports whose every link errs just as often as is allowed, about one alarm."""
+    """A hundred fabrics of 4,000 ports, each with exactly the allowed error rate, give about one alarm."""
     rng, bits, limit = np.random.default_rng(1), np.full(4000, 8e12), 1e-14
     alarms = 0
     for _ in range(100):

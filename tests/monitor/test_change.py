@@ -1,4 +1,4 @@
-"""Between two readings: what is said to be known is true, what is unknown has a reason, and every reason is told."""
+"""Two readings: known values are true, unknown ones have a reason, and every reason is reported."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def test_32_bits_that_had_time_to_go_round_exactly_twice_are_not_known_and_befor
 
 
 def test_32_bits_that_no_line_could_have_carried_were_reset():
-    """From 1,000 round to 10 takes 13.7 s at 10 Gbit/s."""
+    """Wrapping from 1,000 to 10 takes 13.7 s at 10 Gbit/s."""
     ports = make_ports(is_long=False, rate_gbit_s=10.0)
     change = between(make_reading(ports, 1000), make_reading(ports, 10, at_s=13.5))
     assert delta(change, "h1/1", C.PORT_XMIT_DATA_WORDS) == 10

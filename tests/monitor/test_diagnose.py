@@ -62,7 +62,9 @@ def test_a_cable_that_errs_both_ways_is_named_by_both_ports_with_numbers() -> No
 
 
 def test_two_errors_at_a_port_are_chance_and_six_are_not() -> None:
-    """At 1e-14, as published, 0.08 are expected in 20 s: one of 3,072 counts is 2 in most fabrics, and 6 in few."""
+    """The published rate of 1e-14 gives 0.08 expected errors in 20 s: one of 3,072 counts is 2 in most fabrics, and 6
+    in few.
+    """
     item = ward(ber=0.0)
     item.count(UPLINK, Column.SYMBOL_ERROR, 2)
     assert diagnose([item.change]).is_well
@@ -71,7 +73,7 @@ def test_two_errors_at_a_port_are_chance_and_six_are_not() -> None:
 
 
 def test_who_looks_all_day_wants_more_to_be_sure() -> None:
-    """Of 864 looks a day each would call one healthy fabric in a hundred ill, and so nearly nine a day."""
+    """Each of 864 looks a day would call one healthy fabric in a hundred ill, and so nearly nine a day."""
     item = ward(ber=0.0)
     item.count(UPLINK, Column.SYMBOL_ERROR, 5)
     assert not diagnose([item.change]).is_well
@@ -88,7 +90,7 @@ def test_errors_one_way_leave_three_that_may_be_to_blame() -> None:
 
 
 def test_nearly_equal_counts_at_both_ends_are_errors_in_both_directions() -> None:
-    """Of 600,000 errors a difference of one in a hundred is no chance, but no sign of one direction either."""
+    """A difference of one in a hundred of 600,000 errors is not random, but no sign of one direction either."""
     item = ward()
     item.count(UPLINK, Column.SYMBOL_ERROR, 321_051)
     item.count("spine1/1", Column.SYMBOL_ERROR, 317_581)

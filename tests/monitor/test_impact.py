@@ -27,7 +27,7 @@ def fabric():
 
 
 def slots(fabric, port):
-    """Of both its ends."""
+    """Return the slots of both ends."""
     slot = fabric.find_port(port).slot
     return np.array([slot, fabric.ports.peer[slot]])
 
@@ -108,7 +108,7 @@ def test_tenants_are_those_whose_packets_can_come_by(fabric):
 
 
 def test_tables_are_read_by_mads():
-    """With the names that the diagnosis has."""
+    """The names are those of the diagnosis."""
     watched = Watched()
     routed = read_routed(watched.carrier.carrier)
     true = watched.fabric

@@ -65,7 +65,7 @@ def test_a_quiet_fabric_is_not_walked_again_and_causes_are_not_asked_for(watched
 
 
 def test_a_switch_that_notes_a_change_is_walked_past_again_once(watched):
-    """Nobody takes the note away where no manager runs."""
+    """Without a manager the mark of a change is never cleared."""
     watched.poll()
     SwitchInfo.port_state_change.set(watched.devices.switch_info[watched.fabric.node_index["leaf1"]], 1)
     watched.poll()
@@ -75,7 +75,7 @@ def test_a_switch_that_notes_a_change_is_walked_past_again_once(watched):
 
 
 def test_lids_that_were_given_anew_are_noticed(watched):
-    """Who asks the old LID of a port is answered by another."""
+    """A query to the old LID of a port is answered by another port."""
     watched.poll()
     PortInfo.lid.set(watched.devices.info(watched.slot("leaf1/0")), 99)
     watched.poll()
@@ -174,7 +174,7 @@ def test_a_link_that_trained_slower_is_walked_again(watched):
 
 @pytest.mark.parametrize("mask", [0x0000, 0x1000, 0x0200, 0x1200])
 def test_agents_of_old_devices(watched, monkeypatch, mask):
-    """Without PortCountersExtended there are 32 bits, or fewer, and those at their end are not known."""
+    """Devices without PortCountersExtended have 32 bits or fewer, and a counter at its maximum is unknown."""
     from weft.mad import pma
     from weft.wire.mad import ClassPortInfo
 

@@ -39,7 +39,7 @@ class Stage(Watched):
         return self.watch.tick()
 
     def metrics(self, after_s: float = 0.0, more=()) -> dict[str, float]:
-        """By name and labels."""
+        """Return the metrics by name and labels."""
         messages = render(self.watch.latest, now_s=self.now_s + after_s, more=more).decode()
         return {
             line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in messages.splitlines() if line[0] != "#"

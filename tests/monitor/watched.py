@@ -50,7 +50,7 @@ class Watched:
         self.poller = Poller(self.carrier, clock=lambda: self.now_s, wall=lambda: self.wall_s)
 
     def slot(self, port: str) -> int:
-        """In the true fabric."""
+        """Return the slot in the real fabric."""
         return self.fabric.find_port(port).slot
 
     def count(self, port: str, column: Column, by: int) -> None:
@@ -69,7 +69,7 @@ class Watched:
 
 
 def value(reading, port: str, column: Column) -> int | None:
-    """What a reading says of a port; None where that is not known."""
+    """Return the value of a port in a reading; None if it is unknown."""
     slot = reading.ports.fabric.find_port(port).slot
     return int(reading.counters[slot, column]) if reading.known[slot, column] else None
 

@@ -24,7 +24,7 @@ ACK_BYTES = HEADERS + 4  # AETH
 
 
 class Arithmetic:
-    """What physics says of a fabric. Links go by the name of a port at either end, all times are picoseconds."""
+    """The physics of a fabric. Links are named by a port at either end, all times are picoseconds."""
 
     mtu_bytes, headers, reth, ack_bytes = MTU_BYTES, HEADERS, RETH, ACK_BYTES
 
@@ -58,7 +58,7 @@ class Arithmetic:
         return round(timings().switch_ns(self._model(switch), Technology.INFINIBAND) * 1000)
 
     def hop_ps(self, port):
-        """From the first byte that leaves a port until the far end can handle it."""
+        """Return the time from the first byte that leaves a port until the far end can handle it."""
         far = self.fabric.find_port(port).peer.node
         at_switch = far.kind is NodeKind.SWITCH
         return self.cable_ps(port) + (self.switch_ps(far.name) if at_switch else self.fec_ps(port))
@@ -68,7 +68,7 @@ class Arithmetic:
         return sum(self.hop_ps(port) for port in ports)
 
     def word_ps(self, port):
-        """For word of a free buffer to the other end of the link."""
+        """Return the time of a credit update to the other end of the link."""
         return self.cable_ps(port) + self.fec_ps(port)
 
     def _model(self, node):
@@ -79,7 +79,7 @@ class Arithmetic:
         return timings().of_adapter(self._model(host), Technology.INFINIBAND)
 
     def lead_ps(self, host, payload_bytes):
-        """From the doorbell until the first byte can leave, to a host of the same kind.
+        """Return the time from the doorbell until the first byte can leave, to a host of the same kind.
 
         Small payloads come with the doorbell. Of others the first packet is read alone, and written alone at the far
         end; nothing in between depends on when.

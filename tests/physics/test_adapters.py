@@ -1,4 +1,4 @@
-"""What adapters and memory add: gaps, turns, reads, copies."""
+"""Delays of adapters and memory: gaps, turns, reads, copies."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_messages_of_one_queue_pair_go_one_after_the_other(chain, arithmetic, ru
 
 @pytest.mark.parametrize("outstanding", [1, 2, 5])
 def test_a_window_of_messages_goes_out_each_round_trip(outstanding, chain, arithmetic, run):
-    """With the acknowledgement the next message may leave: n messages, a window of w, (n - 1) // w round trips."""
+    """The next message may leave with the acknowledgement: n messages, a window of w, (n - 1) // w round trips."""
     fabric = chain(1, length_m=100)
     physics = arithmetic(fabric)
     result = run(fabric, [("h1", "h2", 8)] * 20, columns=SEND | {"outstanding": outstanding})

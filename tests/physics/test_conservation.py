@@ -1,4 +1,4 @@
-"""What goes in comes out: bytes, packets, credits and buffers, whatever the traffic."""
+"""Conservation of bytes, packets, credits and buffers, for any traffic."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def check_empty(fabric, traffic, options, state):
 
 
 def check_flows(fabric, use):
-    """At every switch as many packets come in as go out or are lost; as many bytes where nothing is."""
+    """Check that every switch sends or loses as many packets as it receives; as many bytes where nothing is lost."""
     peers = np.where(fabric.ports.peer >= 0, fabric.ports.peer, 0)
     plugged = fabric.ports.peer >= 0
     for switch in fabric.of_kind(NodeKind.SWITCH):

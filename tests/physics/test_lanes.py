@@ -49,7 +49,9 @@ def run_probe(run, fabric, later_ps):
 def test_a_small_message_waits_for_as_many_packets_as_its_lane_lets_ahead(
     lanes, tables, packets_before, arithmetic, run
 ):
-    """One lane: all that came before. Two: the packet on the wire, or the rest of the other lane's weight."""
+    """A single lane waits for all earlier packets; two lanes for the packet on the link, or the rest of the other
+    lane's weight.
+    """
     fabric = star_with_lanes(lanes, **tables)
     physics = arithmetic(fabric)
     result = run_probe(run, fabric, physics.lead_ps("h2", 4096) - physics.lead_ps("h8", 8))

@@ -1,4 +1,4 @@
-"""One flow: every term of its latency, to the picosecond."""
+"""A single flow: every term of its latency, to the picosecond."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nothing is lost for good, nothing is sent twice without need, and nothing waits for ever."""
+"""Every packet arrives once, without needless retransmissions and endless waits."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_a_mark_of_congestion_is_no_loss(speed, options, run):
 
 
 def test_a_good_cable_loses_nothing(run):
-    """At a bit error rate of 1e-15 an error comes once in 125 terabytes."""
+    """A bit error rate of 1e-15 gives one error in 125 terabytes."""
     fabric = faults.degrade(star(), "h2/1", 1e-15)
     result = run(fabric, [("h1", "h2", 1_000_000), ("h2", "h1", 1_000_000)])
     assert result.use.corrupted_packets.sum() == 0

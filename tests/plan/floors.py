@@ -1,4 +1,4 @@
-"""What holds for every floor plan."""
+"""Properties of every floor plan."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def exchange(fabric: Fabric, *ports: str) -> Fabric:
 
 
 def plug(fabric: Fabric, one: str, other: str) -> Fabric:
-    """One more cable, of the kind of the first link."""
+    """Add a cable of the kind of the first link."""
     ends = fabric.find_port(one).slot, fabric.find_port(other).slot
     assert (fabric.ports.peer[list(ends)] < 0).all()
     links = fabric.links.take(np.r_[np.arange(len(fabric.links)), 0])

@@ -256,7 +256,7 @@ def test_selene_with_faults_shows_each_and_nothing_else(selene):
 
 
 def test_a_dump_of_ndr_with_faults_read_back_from_a_file(ndr_dump, tmp_path):
-    """As `ibnetdiscover` prints it: names, and what is not seen, come from the text."""
+    """The file is as `ibnetdiscover` prints it: names and missing nodes come from the text."""
     plan = weft.load(str(ndr_dump))
     result, expected = injected(plan, seed=4)
     files.write(result, tmp_path / "found.ibnetdiscover")
@@ -270,7 +270,7 @@ def test_a_dump_of_ndr_with_faults_read_back_from_a_file(ndr_dump, tmp_path):
 
 @pytest.mark.parametrize("form", ["cables.csv", "cables.ndt"])
 def test_a_schedule_says_where_both_ends_are(form, tmp_path):
-    """As the planner writes it for people and for UFM."""
+    """The planner writes it for people and for UFM."""
     fabric = weft.load("superpod:su=1,radix=8")
     cabling = cable(place(fabric))
     (tmp_path / form).write_text(to_csv(cabling) if form == "cables.csv" else to_ndt(cabling))

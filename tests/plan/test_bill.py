@@ -1,4 +1,4 @@
-"""What a fabric costs: every switch, card and network cable once, and what has no price is said."""
+"""The cost of a fabric: every switch, card and network cable once, and parts without a price listed."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_bill_counts_switches_cards_and_network_cables(unit: Cabling) -> None:
 
 
 def test_every_cable_is_in_the_sum_at_the_price_of_what_it_is_made_of(unit: Cabling) -> None:
-    """By hand: ports at 500 to 1,000, cards at 3,000 to 5,000, and link by link what its medium costs."""
+    """Computed by hand: ports at 500 to 1,000, cards at 3,000 to 5,000, and each link at the price of its medium."""
     bill, links = make_bill(unit, read_prices()), unit.fabric.links
     media = [Medium(medium) for medium in links.medium[unit.fabric.network_links].tolist()]
     assert len(media) == 512

@@ -1,4 +1,4 @@
-"""From today's fabric to a larger one: few cables move, no leaf is left without, and the target is reached."""
+"""Growth from today's fabric to a larger one: few cables move, no leaf loses its uplinks, and the target is reached."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def shape(fabric):
 
 
 def uplinks(fabric, names):
-    """Of today's leaves: cables to switches that hold none of today's hosts."""
+    """Return the cables of today's leaves to switches that hold none of today's hosts."""
     result = Counter()
     for name in names:
         result[name] = sum(port.peer.node.kind is NodeKind.SWITCH for port in fabric[name].ports if port.peer)
@@ -129,7 +129,7 @@ def most_by_trying(today, target):
 )
 @pytest.mark.parametrize("seed", [1, 2])
 def test_no_choice_of_places_keeps_more(today, target, seed):
-    """Of fabrics whose spines were cabled by somebody in a hurry."""
+    """The spines of these fabrics were cabled at random."""
     rng = np.random.default_rng(seed)
     stands, expected = weft.load(today), weft.load(target)
     ends = [link.b.name for link in stands.all_links() if link.a.node.kind is NodeKind.SWITCH]
@@ -205,7 +205,7 @@ def test_hosts_that_would_be_cut_off_are_named():
 
 
 def test_tables_that_can_deadlock_end_the_growth(monkeypatch):
-    """Nobody is told to pull a cable where the proof fails."""
+    """No cable is to be pulled where the proof fails."""
     from weft.routing.engine import Options
     from weft.routing.route import route
 

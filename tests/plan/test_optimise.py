@@ -27,7 +27,7 @@ def rank(racks: Racks) -> tuple[int, float, float]:
 
 
 def test_a_switch_at_the_wrong_end_of_the_row_goes_to_its_servers() -> None:
-    """By hand: 32 hosts in A01, their leaf at the end of the row; 8 units are free above the hosts."""
+    """Computed by hand: 32 hosts in A01, their leaf at the end of the row; 8 units are free above the hosts."""
     racks = place(weft.load("star:hosts=32"), Room(switches="end", rack_u=40, racks_per_row=9))
     racks = replace(racks, names=("A01", "A09"), column=np.array([0, 8], np.int32))
     saving = optimise(racks, PRICES)
@@ -57,7 +57,7 @@ def test_the_best_of_all_places_is_found() -> None:
 
 
 def _stands(racks: Racks) -> bool:
-    """Nothing overlaps, with a unit free above every switch."""
+    """Check that nothing overlaps, with a unit free above every switch."""
     filled = np.zeros((len(racks.names), racks.room.rack_u + 3), int)
     for box in range(len(racks.boxes)):
         top = racks.u[box] + racks.height_u[box] + (racks.tier[box] > 0)

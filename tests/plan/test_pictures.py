@@ -41,7 +41,7 @@ def racks_in(scene: Scene) -> dict[str, list[Box]]:
 
 
 def units_per_m(scene: Scene) -> float:
-    """As a reader finds it: the bar that says how many metres it is."""
+    """Return the scale as a reader sees it: the bar labelled with its metres."""
     output = next(text for text in scene.texts if text.text.endswith(" m"))
     bar = next(line for line in scene.lines if line.points[0][1] == line.points[1][1] == output.y)
     return (bar.points[1][0] - bar.points[0][0]) / float(output.text.split()[0])
@@ -63,7 +63,7 @@ def test_every_rack_is_drawn_once_in_its_place_and_to_scale(hall: Cabling, scene
 
 
 def test_a_rack_has_the_colour_of_each_tier_in_it(hall: Cabling) -> None:
-    """Where leaves stand on top of servers both are seen, by the units that they take."""
+    """Leaves on top of servers are both visible, by the units that they take."""
     mixed = place(weft.load("superpod:su=1"), Room(switches="top"))
     rack = int(mixed.rack[mixed.boxes.index("leaf1")])
     drawn = racks_in(lay_out_floor(cable(mixed)))[mixed.names[rack]]

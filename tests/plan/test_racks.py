@@ -1,4 +1,4 @@
-"""Where boxes stand: everything once, nothing over height or power, units together, and the way out of a bad room."""
+"""Places of devices: each once, none over height or power, units together, and clear errors for bad rooms."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ def test_what_comes_as_a_rack_stands_alone_and_brings_its_power(switches: str) -
 
 
 def test_power_limit_given_for_the_room_holds_for_delivered_racks() -> None:
-    """Without one a rack of 120 kW is exempt from the default limit, and a note says so."""
+    """A rack of 120 kW is exempt from the default limit without one, and a note says so."""
     fabric = weft.load("superpod:su=2,server=gb200-nvl72")
     with pytest.raises(ConfigError, match=r"nvl1 \(gb200-nvl72\) draws 120,000 W and a rack has 60,000 W.*= 120000"):
         place(fabric, Room(rack_power_w=60_000))

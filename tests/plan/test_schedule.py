@@ -1,4 +1,4 @@
-"""What is pulled and ordered: every cable on a line of its own, UFM's file reads back, plugs are counted once."""
+"""Cables to pull and to order: every cable on its own line, UFM's file reads back, plugs are counted once."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def order(spec: str) -> Counter[str]:
 
 
 def test_an_sn5600_split_to_400_gigabit_has_twin_port_osfp_plugs() -> None:
-    """One finned plug for two ports in each switch cage, one flat plug for two ports in each cage of a server."""
+    """A finned plug serves two ports in each switch cage, a flat plug two ports in each cage of a server."""
     ordered = order("superpod:su=1,server=dgx-h100+ConnectX-7-EN,switch=SN5600")  # 64 servers
     assert ordered["MMA4Z00-NS-T"] + 2 * ordered["MCP4Y10"] == (512 + 2 * 512) / 2
     assert ordered["MMA4Z00-NS-FLT"] == 64 * 4

@@ -45,7 +45,7 @@ def cabled(fabric: Fabric, server: str) -> int:
 
 
 def check(made: Size, servers: int, rails: int) -> None:
-    """What holds of every size: all rails of all servers, no level narrower than asked for, nothing odd."""
+    """Check every size: all rails of all servers, no level narrower than requested, nothing odd."""
     fabric = made.fabric
     own = [name for name in fabric.servers if not name.startswith("ufm")]
     assert len(own) == servers
@@ -172,7 +172,7 @@ def test_cards_that_a_server_is_not_sold_with_are_named():
     [(1_024, "dgx-h100", 16, 8, 1_024), (4_096, "dgx-b300", 128, 64, 2 * 4_096)],
 )
 def test_an_sn5600_joins_servers_by_128_ports_of_400_gigabit(gpus, server, leaf, spine, ports):
-    """By hand: half of a leaf's 128 ports look down; a ConnectX-8 has two ports of 400GbE and none of 800GbE."""
+    """Computed by hand: half of a leaf's 128 ports go down; a ConnectX-8 has two ports of 400GbE and none of 800GbE."""
     result = size(Request(gpus=gpus, server=server, switch="SN5600"))
     assert (result.leaf, result.spine, result.core) == (leaf, spine, 0)
     assert result.cables == {"node_leaf": ports, "leaf_spine": ports}

@@ -1,4 +1,4 @@
-"""What a fabric costs while it stands, and for what it trains: by hand."""
+"""Running costs of a fabric, also per trained token: computed by hand."""
 
 from __future__ import annotations
 

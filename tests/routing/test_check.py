@@ -1,4 +1,4 @@
-"""What `check` says of tables, held to closed forms and to a slow walk in plain Python."""
+"""Results of `check`, compared with closed forms and with a slow walk in plain Python."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_the_loop_is_explained_with_ports_and_waiting_paths():
 
 
 def test_a_ring_of_two_has_no_loop():
-    """Nobody's path has two links."""
+    """No path has two links."""
     assert check(ring(2)).ok
 
 

@@ -255,7 +255,7 @@ def test_both_directions_have_one_service_level(spec):
 
 
 def test_paths_use_lane_one_only_across_the_dateline():
-    """In a ring of six: no path on lane 0 crosses it, every one on lane 1 does, and no link of a host is on lane 1."""
+    """A ring of six: no path on lane 0 crosses it, every one on lane 1 does, and no link of a host is on lane 1."""
     done = routed(weft.load("torus:6,hosts=2")).fabric
     tables = done.tables
     graph = Subnet(fabric=done, lid=tables.lid, lmc=tables.lmc).graph

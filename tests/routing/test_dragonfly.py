@@ -182,7 +182,7 @@ def loads(fabric):
 
 @pytest.mark.parametrize(("p", "a", "h"), [(2, 4, 2), (1, 3, 1), (4, 8, 4), (3, 4, 2)])
 def test_the_load_of_a_full_dragonfly(p, a, h):
-    """One link between two groups carries all pairs of theirs. A local link: the hosts at its ends, one end's to the h
+    """A link between two groups carries all of their pairs. A local link: the hosts at its ends, one end's to the h
     groups beyond the other, and back."""
     local, global_ = loads(routed(weft.load(f"dragonfly:p={p},a={a},h={h}")).fabric)
     assert (global_ == (a * p) ** 2).all()

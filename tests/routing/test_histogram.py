@@ -64,7 +64,7 @@ def test_a_png_is_a_png_and_an_svg_is_xml(qualities, tmp_path):
 
 
 def test_names_of_any_script_can_be_in_the_title(qualities, tmp_path):
-    """What the font lacks becomes a box, and dollars are no mathematics."""
+    """Characters that the font lacks become boxes, and dollar signs start no formula."""
     draw_loads(tmp_path / "loads.svg", "織物 costs $1 and $2_{", qualities)
     assert "織物 costs $1 and $2_{" in " ".join(re.findall(r"<!-- (.*?) -->", (tmp_path / "loads.svg").read_text()))
 

@@ -68,7 +68,9 @@ def test_both_directions_between_switches_of_hosts_are_in_one_layer(spec):
 
 @pytest.mark.parametrize("size", [5, 6, 7])
 def test_a_ring_takes_two_layers(size):
-    """One is impossible: shortest paths both ways round close two circles. Two are enough: a dateline for each."""
+    """A single layer is impossible: shortest paths both ways round close two cycles. Two are enough: a dateline for
+    each.
+    """
     _, _, layer = layers_of(weft.load(f"torus:{size}"), MinHop())
     assert layer.max() == 1
 

@@ -63,7 +63,7 @@ def test_in_a_bisection_every_host_exchanges_with_one_partner(n, seed):
 
 
 def test_all_bisections_come_up():
-    """Of four hosts there are three pairings."""
+    """Four hosts have three pairings."""
     rng = np.random.default_rng(1)
     visited = {frozenset(frozenset(flow) for flow in bisection(4, rng).tolist()) for _ in range(100)}
     assert len(visited) == 3

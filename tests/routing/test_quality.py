@@ -67,7 +67,7 @@ def test_a_star_is_a_crossbar():
     ],
 )
 def test_a_full_tree_carries_all_to_all_evenly(spec, per_leaf, uplinks):
-    """What leaves a leaf, over its uplinks; and the same comes down."""
+    """The traffic that leaves a leaf is spread over its uplinks, and the same comes down."""
     result = measure(routed(spec), bisections=2)
     expected = per_leaf * (result.hosts - per_leaf) / uplinks
     assert (result.load == expected).all()
@@ -77,7 +77,7 @@ def test_a_full_tree_carries_all_to_all_evenly(spec, per_leaf, uplinks):
 
 @pytest.mark.parametrize("spec", ["fat-tree:hosts=128,radix=16", "fat-tree:hosts=128,radix=8"])
 def test_destination_modulo_routes_every_shift_without_contention(spec):
-    """In full trees of two and three levels: Zahavi, "D-Mod-K routing providing non-blocking traffic", 2010."""
+    """Full trees of two and three levels: Zahavi, "D-Mod-K routing providing non-blocking traffic", 2010."""
     result = measure(routed(spec))
     assert result.shifts.shifts == result.shifts.total == 127
     assert result.shifts.mean == result.shifts.worst.max_load == 1
@@ -121,7 +121,7 @@ def test_slow_host_ports_are_the_limit_of_a_crossbar_too():
 
 
 def test_several_paths_share_a_flow():
-    """With LMC 1 half of every flow takes each path: the sum of loads stays."""
+    """Half of every flow takes each path with LMC 1: the sum of loads stays."""
     each, two = (measure(routed("fat-tree:hosts=32,radix=8", lmc=lmc), bisections=20) for lmc in (0, 1))
     assert two.load.sum() == each.load.sum() == 2 * 32 * 28
     assert (two.load == each.load).all()
@@ -129,7 +129,8 @@ def test_several_paths_share_a_flow():
 
 
 def test_random_bisections_of_a_full_tree_meet_as_balls_in_bins():
-    """Of the 17 others on my leaf, those whose receiver shares my spine share my uplink; down nobody meets.
+    """A flow shares its uplink with those of the 17 others on its leaf whose receivers share its spine; no flows meet
+    downwards.
 
     So a flow that leaves gets E[1 / (1 + X)], X hypergeometric: 17 draws of 646, of which 34 take my uplink.
     """
@@ -178,7 +179,7 @@ def test_large_fabrics_are_measured_by_a_sample_of_shifts(monkeypatch):
 
 
 def test_no_shift_is_drawn_twice(monkeypatch):
-    """Of 63 shifts, 62 are drawn: what the sum lacks is the load of one of them."""
+    """62 of 63 shifts are drawn: the sum lacks the load of one of them."""
     fabric = routed("torus:4x4,hosts=4", "up-down")
     every = measure(fabric, bisections=2).shifts
     monkeypatch.setattr(quality, "SHIFT_FLOWS", 64 * 62)

@@ -63,7 +63,9 @@ def test_switches_are_matched_by_guid_not_by_name_or_order(engine):
 
 
 def test_the_tables_of_the_switches_can_be_passed_in():
-    """As a subnet manager reads it back: wider than the LIDs need, one switch not known, another one with a mistake."""
+    """The tables are as a subnet manager reads them back: wider than the LIDs need, one switch unknown, another with
+    a mistake.
+    """
     before = route(weft.load(TREE))
     held = np.pad(before.tables.lft, ((0, 0), (0, 64)), constant_values=NO_ROUTE)
     leaf4 = before.fabric.tables.switch_row[before.fabric["leaf4"].index]
@@ -102,7 +104,7 @@ def test_a_fault_of_a_tree_changes_little_more_than_the_entries_that_used_it(eng
 
 
 def test_a_root_that_loses_a_link_is_replaced_by_the_nearest_complete_leaf():
-    """With the old one as root nobody could climb to what hangs on the lost spine: a third of the bandwidth."""
+    """The old root would leave no path up to the hosts of the lost spine: a third of the bandwidth."""
     before = route(weft.load(TREE), Options(engine="fat-tree"))
     after = reroute(faults.remove_link(before.fabric, "leaf1/4"), before)
     assert after.root == "leaf2"

@@ -35,7 +35,7 @@ def test_every_lid_of_the_destination_has_its_way_over_joined_ports(tree):
 
 
 def test_lanes_are_those_of_the_service_level():
-    """In a ring of six a path has one lane between switches, whether it crosses the dateline or not."""
+    """A path in a ring of six has one lane between switches, whether it crosses the dateline or not."""
     fabric = route(weft.load("torus:6"), Options()).fabric
     for neighbour in range(2, 7):
         switch, far = slots(fabric, "h1/1", f"h{neighbour}/1")

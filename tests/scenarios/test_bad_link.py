@@ -1,4 +1,4 @@
-"""One bad cable: who pays, and who is named."""
+"""A bad cable: its victims, and its identification."""
 
 from __future__ import annotations
 

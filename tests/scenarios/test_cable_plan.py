@@ -16,7 +16,7 @@ def finding() -> Finding:
 
 
 def test_a_hundred_optical_cables_at_200_usd(finding: Finding) -> None:
-    """At the end of the row every cable to a server is optical, amid the servers none is: 20,000 USD or 5 to 10,000."""
+    """Every cable to a server is optical at the end of the row, none is amid the servers: 20,000 USD or 5 to 10,000."""
     places = finding.figures[HOSTS]
     assert [places[where]["server_optical"] for where in (END, TOP, MIDDLE)] == [100, 45, 0]
     assert places[END]["server_m"][0] > 2 >= places[MIDDLE]["server_m"][1]

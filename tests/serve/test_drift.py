@@ -65,7 +65,7 @@ def test_difference_shows_in_every_view_and_is_repaired_or_reported(service):
 
 
 def test_partitions_destroyed_by_another_client_are_detected(service):
-    """For example after `weft tenants destroy`: the subnet manager and its ports agree, the ledger differs."""
+    """After `weft tenants destroy`, for example, the subnet manager and its ports agree, and the ledger differs."""
     arguments = service.fabric.observed.allocation
     service.fabric.write(Allocation(), over=service.fabric.observed)
     drift(service).wake()

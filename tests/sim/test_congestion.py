@@ -14,6 +14,8 @@ from weft.fabric.model import Fabric
 from weft.routing.engine import Options as RoutingOptions
 from weft.routing.route import route
 from weft.sim.engine import Options
+from weft.sim.layout import congestion
+from weft.sim.packet.congestion import dcqcn
 from weft.sim.packet.engine import PacketEngine
 from weft.sim.result import Result
 from weft.sim.traffic import Traffic
@@ -68,6 +70,23 @@ def test_a_flow_alone_is_never_marked():
     assert result.goodput_gbit_s > 385
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "least_share", "most_share"),
+    [(0.01, 4.0, 0.0002, 0.01), (0.01, 0.011, 0.6, 1.0)],
+    ids=["below the high threshold at most 1 %", "above the high threshold all"],
+)
+def test_ecn_marks_one_percent_up_to_the_high_threshold_and_all_above(low, high, least_share, most_share, monkeypatch):
+    monkeypatch.setattr(dcqcn, "ECN_PPM", 10_000)  # 1 %, as in the paper
+    monkeypatch.setattr(dcqcn, "ECN_LOW_BYTES", 1 << 40)
+    monkeypatch.setattr(dcqcn, "ECN_HIGH_BYTES", 1 << 40)
+    monkeypatch.setattr(dcqcn, "ECN_LOW_PART", low)
+    monkeypatch.setattr(dcqcn, "ECN_HIGH_PART", high)
+    monkeypatch.setattr(dcqcn, "NOTIFY_PS", 1 << 50)  # each sender slows down once, so the queue stays long
+    packets = 4 * 16 * MIB / 4096
+    result = send(ROCE, [(f"h{i}", "h9", 16 * MIB) for i in range(1, 5)])
+    assert least_share < result.use.marked_packets.sum() / packets <= most_share
+
+
 # -- InfiniBand -------------------------------------------------------------------------------------------------------
 
 
@@ -102,6 +121,22 @@ def test_the_index_decays_when_the_congestion_is_over():
     assert result.latency_ps[-1] == alone.latency_ps[0]
     soon = send(TREE, messages, start_ps=[0] * 4 + [int(result.finish_ps[:4].max())], congestion_control="ib")
     assert soon.latency_ps[-1] > 1.05 * alone.latency_ps[0]
+
+
+def test_a_moderate_incast_keeps_most_of_the_line_at_ndr():
+    """The timer is scaled to the line: with that of QDR two to four senders would get 0.73 to 0.83 of it."""
+    for senders in (2, 3, 4):
+        messages = [(f"h{i}", "h9", 16 * MIB) for i in range(1, senders + 1)]
+        assert send("star:hosts=9", messages, congestion_control="ib").goodput_gbit_s > 0.88 * 386
+
+
+def test_a_switch_that_marks_one_in_a_thousand_packets_marks_some():
+    marks = np.full((len(routed(TREE).ports), 3), (15, 1000, 512))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(congestion, "switch_marks", lambda fabric: marks)
+        result = send(TREE, [(source, sink, 64 * MIB) for source, sink, _ in INCAST], congestion_control="ib")
+    packets = 4 * 64 * MIB / 4096
+    assert 0.0002 * packets < result.use.marked_packets.sum() < 0.004 * packets
 
 
 def test_each_control_belongs_to_its_network():

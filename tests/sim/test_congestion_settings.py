@@ -47,7 +47,7 @@ def test_the_engine_reads_the_settings_of_the_manager():
     fabric = managed().connected()[0]
     leaf = fabric.find_port("leaf1/3").slot
     assert congestion.switch_marks(fabric)[leaf].tolist() == [12, 4, 128]
-    adapters = congestion.adapters(fabric)
+    adapters = congestion.adapters(fabric, 400)
     assert adapters.rate.tolist() == [1 / (1 + index / 2) for index in range(100)]
     assert set(adapters.increase.tolist()) == {3}
     assert set(adapters.timer_ps.tolist()) == {20 * 1_024_000}

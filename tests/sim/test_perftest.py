@@ -73,7 +73,9 @@ def test_more_outstanding_reads_hide_the_way_there_and_back(star):
 
 
 def test_two_bytes_take_the_adapters_the_cables_and_the_switch(star):
-    """From the catalog: post, copy, 2 cables of 3 m, switch, error correction, receive; 44 bytes twice on the wire."""
+    """The catalog has post, copy, 2 cables of 3 m, switch, error correction and receive; 44 bytes go twice over a
+    link.
+    """
     model = star.models[star.nodes.model[star.of_kind(1)[0]]]
     switch_ns = timings().switch_ns(model, "infiniband")
     cables_ns = 2 * round(3 * 4.5)

@@ -39,7 +39,7 @@ class Desk:
         self.sweep()
 
     def sweep(self) -> list[str]:
-        """As far as groups need it."""
+        """Sweep as far as groups need it."""
         view = make_view(walk(self.state.sender))
         lids = choose_lids(view, self.state.remembered)
         view.fabric.tables.lid[:] = lids.lid

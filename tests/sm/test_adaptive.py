@@ -54,7 +54,7 @@ def paths(fabric: Fabric) -> tuple[np.ndarray, np.ndarray]:
 
 
 class Manager:
-    """As much of a subnet manager as these tests need, at h1 of a fabric that nobody has told anything."""
+    """A subnet manager reduced to these tests, at h1 of an unconfigured fabric."""
 
     def __init__(self, spec: str = SPEC) -> None:
         self.fabric = weft.load(spec)
@@ -110,7 +110,7 @@ def test_switches_may_take_what_the_routing_engine_wanted(engine):
 
 
 def test_the_packet_engine_runs_on_what_was_programmed_as_on_the_tables_of_the_routing_engine():
-    """To the picosecond, adaptively; and not as the forwarding tables alone would have it."""
+    """The times are equal to the picosecond, and differ from those of the forwarding tables alone."""
     expected, manager = routed(), Manager()
     manager.write(expected.tables)
     programmed = manager.fabric

@@ -115,7 +115,7 @@ def test_more_than_may_wait_are_told_that_it_is_busy_and_the_log_says_it_twice()
 
 
 def test_what_has_waited_too_long_is_told_that_it_is_busy():
-    """Nobody waits for it any more, and the work would make others wait."""
+    """The requester has given up, and the work would delay others."""
     besieged = Besieged(max_msg_fifo_timeout_ms=2000)
     besieged.ask(ALL_PATHS, times=3)
     besieged.carrier.then = lambda: besieged.net.clock.sleep(1.5)  # a slow machine

@@ -1,4 +1,4 @@
-"""What a running subnet manager is told over its socket: the devices have it, or nothing has changed."""
+"""Requests to a running subnet manager over its socket: devices have the change, or nothing has changed."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Managed:
         return f"{int(self.net.fabric[f'{name}/1'].guid):#018x}"
 
     def keys(self, name: str) -> list[int]:
-        """In the device, without empty places."""
+        """Return the keys in the device, without empty entries."""
         return [key for key in self.net.fabric.tables.pkey[self.net.fabric[name].slot].tolist() if key]
 
 
@@ -101,7 +101,7 @@ def test_an_order_wakes_the_manager(managed):
 
 
 def test_others_are_answered_while_an_order_is_read(managed, monkeypatch):
-    """Of thousands of tenants that takes seconds, and a standby waits for two."""
+    """Reading thousands of tenants takes seconds, and a standby waits for two."""
     heard, applied = threading.Event(), AllocationChange.applied
 
     def slow(order: AllocationChange, *where: object) -> object:
@@ -250,7 +250,7 @@ def test_a_standby_names_its_master(managed):
 
 
 def become_master_again(manager: SubnetManager) -> None:
-    """As when the other manager, which was master meanwhile, is gone."""
+    """Make the manager master again, as after the end of another one."""
     manager._obey(Action.STAND_BY)
     manager.election.state = SMState.DISCOVERING
     manager._sweep()

@@ -45,7 +45,7 @@ class Port(LocalCarrier):
 
 
 class Killed(BaseException):
-    """Nothing that an `except` of the subnet manager may catch."""
+    """An end that no `except` of the subnet manager catches."""
 
 
 class Faulty(Managed):
@@ -55,7 +55,7 @@ class Faulty(Managed):
         super().start()
 
     def end(self) -> None:
-        """As it ends when it is killed: nothing is written any more, nobody is told."""
+        """End it as if killed: nothing more is written or sent."""
         self.manager._control_server._commands.shutdown()
         self.manager._control_server._commands.server_close()
 
@@ -63,7 +63,7 @@ class Faulty(Managed):
         return self.manager._control_server._obey(AllocationChange(**words))  # type: ignore[arg-type]
 
     def in_devices(self) -> dict[str, bytes]:
-        """All that an order may change; keys at a port of a switch that checks none say nothing."""
+        """Return everything that a change may affect; keys at a switch port without checks have no effect."""
         fabric, tables = self.net.fabric, self.net.fabric.tables
         checks = tables.of_ports(PortInfo.partition_enforcement_inbound) > 0
         of_switch = fabric.nodes.kind[fabric.ports.node] == NodeKind.SWITCH
@@ -119,7 +119,7 @@ def _full_disk() -> None:
 
 
 def test_a_host_that_is_away_gets_its_keys_when_it_comes_back(faulty):
-    """Nobody told the manager that its cable was pulled a moment ago."""
+    """The manager has no notice yet that the cable was pulled."""
     slot = faulty.net.fabric["h2/1"].slot
     pull_cable(faulty.net.devices, slot)
     faulty.obey(set=two_tenants(faulty), default_is_full=False)
@@ -139,7 +139,9 @@ def test_a_cable_between_switches_breaks_meanwhile(faulty):
 
 
 def test_killed_at_any_point_it_ends_in_the_same_state(tmp_path):
-    """After any number of MADs, and before or behind the writing of the file; then the same is told again."""
+    """It is killed after any number of MADs, before or after writing the file; then the same change is requested
+    again.
+    """
     untouched = Faulty(tmp_path / "a", "fat-tree:hosts=8,radix=4")
     before, mads = untouched.in_devices(), untouched.manager.state.sender.mads
     expected = {"set": two_tenants(untouched), "default_is_full": False, "qos": {"sl2vl": [0, 1] * 8}}

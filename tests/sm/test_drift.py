@@ -23,7 +23,9 @@ def managed(tmp_path: Path):
 
 
 def open_h2(managed: Managed) -> str:
-    """As a stranger's Sets do: h2 is a full member of Default, and its switch checks nothing. The switch's port."""
+    """Make h2 a full member of Default and disable the checks of its switch, as a stranger's Sets do; return the
+    switch's port.
+    """
     fabric = managed.net.fabric
     keys = fabric.tables.pkey[fabric["h2/1"].slot]
     keys[:] = 0

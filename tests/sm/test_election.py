@@ -1,4 +1,4 @@
-"""Who is master: each rule of the state machine alone, then several managers that lose each other's MADs and die."""
+"""Election of the master: each rule of the state machine alone, then several managers with lost MADs and failures."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ DISCOVERING, STANDBY, MASTER, NOT_ACTIVE = SMState.DISCOVERING, SMState.STANDBY,
 
 
 class Bench:
-    """One election with a clock that stands, and what it said."""
+    """An election with a stopped clock, and its output."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Bench:
         return self.election.due(self.clock())
 
     def poll(self, answer: OtherSm | None) -> Action:
-        """One poll, and what comes back."""
+        """Poll once and pass the answer."""
         (question,) = [item for item in self.ask(INTERVAL_S) if item.heard is not None]
         assert question.heard is not None
         return question.heard(None if answer is None else says(question.mad, answer))
@@ -524,7 +524,7 @@ def test_no_mad_makes_it_stumble(noise: bytes, state: SMState, lid: int) -> None
 
 @dataclass
 class Manager:
-    """What runs an election: it sends, sweeps, and answers."""
+    """A manager that runs an election: it sends, sweeps, and answers."""
 
     election: Election
     sweep_s: float
@@ -706,7 +706,7 @@ def test_whatever_is_lost_and_whoever_dies_the_highest_ends_up_as_the_only_maste
 def test_whenever_a_master_dies_there_is_another_in_time(
     priorities: list[int], times: list[float], dies_s: float
 ) -> None:
-    """In time is 3 s: polls, and a sweep."""
+    """The limit is 3 s: polls, and a sweep."""
     net = started(priorities, times)
     net.run(6.0 + dies_s)  # all have started
     (master,) = net.masters() or [net.best()]

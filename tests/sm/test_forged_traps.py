@@ -85,7 +85,7 @@ def test_flood_of_traps_causes_few_sweeps(attacked):
 
 
 def test_attempt_without_the_m_key_is_traced_along_its_way(attacked):
-    """By the ports that it came in by, which switches write into it: from h5 to h2, over a spine."""
+    """Switches write their input ports into the request: from h5 to h2, over a spine."""
     devices, fabric = attacked.net.devices, attacked.net.fabric
     h2, hops = fabric["h2/1"].slot, [fabric["h5/1"].peer.slot]
     leaf = devices.node_of[hops[0]]

@@ -1,4 +1,4 @@
-"""What is written to switches when one of them refuses a block of its forwarding table."""
+"""Writes to switches when one of them refuses a block of its forwarding table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a subnet manager tells programs of its subnet."""
+"""The subnet manager's description of its subnet for programs."""
 
 from __future__ import annotations
 

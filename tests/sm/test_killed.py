@@ -42,7 +42,7 @@ OPTIONS = (Options(), Options(lmc=1), Options(m_key=0x1234, m_key_protection_lev
 
 
 class Killed(BaseException):
-    """Nothing that an `except` of the subnet manager may catch."""
+    """An end that no `except` of the subnet manager catches."""
 
 
 class Mortal(LocalCarrier):
@@ -134,7 +134,7 @@ def sweep(manager: SubnetManager) -> None:
 
 
 def first_sweep(managed: Managed, options: Options, last: int = -1) -> Mortal:
-    """By a manager at h1; its carrier."""
+    """Sweep by a manager at h1 and return its carrier."""
     manager, carrier = managed.manager("h1", options)
     carrier.last = last
     sweep(manager)
@@ -167,7 +167,7 @@ def lose_spine(managed: Managed) -> None:
 
 
 def regain_spine(managed: Managed) -> None:
-    """Without LID and tables."""
+    """Restart the spine without LID and tables."""
     faults.revive(managed.net.devices, managed.net.fabric.find_node("spine1").index)
 
 
@@ -178,7 +178,7 @@ def break_cables(managed: Managed) -> None:
 
 @pytest.mark.parametrize("fault", [lose_spine, regain_spine, break_cables])
 def test_killed_while_it_routes_around_a_fault_the_next_one_finishes_it(fault) -> None:
-    """In a subnet that is in use."""
+    """The subnet is in use."""
     options = Options()
 
     def begin() -> tuple[Managed, SubnetManager, Mortal]:

@@ -1,4 +1,4 @@
-"""Who ends after its lab: it notices, and leaves what its successor of the same name has written."""
+"""A manager that ends after its lab: it keeps the files of a successor with the same name."""
 
 from __future__ import annotations
 

@@ -218,7 +218,7 @@ def meant(who: Everyone | int, slot: int) -> bool:
 
 
 def one_by_one(rules: list[tuple[int, Member]], slot: int, allow_both: bool) -> list[int]:
-    """What OpenSM's functions do for a port, one call after the other."""
+    """Return the result of OpenSM's functions for a port, one call after the other."""
     full: set[int] = set()
     limited: set[int] = set()
     index0 = 0

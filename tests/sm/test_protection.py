@@ -41,7 +41,7 @@ def port_info(carrier: Carrier) -> PortInfo | None:
 
 
 def disable_h2(managed: Managed, carrier: Carrier) -> bool:
-    """As `ibportstate -D 0,N 2 disable` does. Was it answered?"""
+    """Disable h2 as `ibportstate -D 0,N 2 disable` does; return whether it was answered."""
     facing = managed.net.fabric["h2/1"].peer
     data = PortInfo(port_state=1, port_physical_state=3).raw
     smp = DirectedSmp.pack(
@@ -134,7 +134,7 @@ def test_ports_stay_open_where_the_key_cannot_be_kept(tmp_path):
 
 
 def other_manager(managed: Managed, priority: int, **options: object) -> SubnetManager:
-    """At h6, and it has swept."""
+    """Return another manager at h6, after its sweep."""
     carrier = managed.net.at("h6/1")
     result = SubnetManager(
         carrier,

@@ -1,4 +1,4 @@
-"""What a sweep does not send, and what it makes of a subnet that has not changed."""
+"""Sweeps of an unchanged subnet: omitted requests, and results."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ def test_keys_are_for_trusted_eyes(desk):
 
 
 def test_others_need_the_key_to_change_or_end_a_service(desk):
-    """Who registered it needs none: osmtest deletes by the name alone."""
+    """The owner of a service needs none: osmtest deletes by the name alone."""
     register(desk, service_key=99)
     theirs = service(desk, 1, "h1", service_key=98)
     assert desk.ask("h2", Method.SET, SaAttribute.SERVICE_RECORD, theirs, ALL)[0] == SaStatus.REQUEST_INVALID

@@ -1,4 +1,4 @@
-"""What `weft sm` loads before its first MAD, what until the subnet is up, and what is left then."""
+"""Imports of `weft sm` before its first MAD, until the subnet is up, and after."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from tests.patience import PATIENCE_S, errors_in
+from tests.patience import PATIENCE_S, without_notices
 
 from weft.sm import warm_up as warming
 from weft.sm.conf.options import Options
@@ -88,7 +88,7 @@ print(json.dumps(said))
 
 def python(text: str) -> str:
     done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
-    assert not errors_in(done.stderr)
+    assert not without_notices(done.stderr)
     return done.stdout
 
 
@@ -110,7 +110,7 @@ def test_the_first_sweep_loads_what_it_needs_and_an_idle_manager_the_rest() -> N
 
 
 class _Manager:
-    """One that only says what is done to it."""
+    """A manager that only records calls."""
 
     options = Options()
 

@@ -52,7 +52,7 @@ class Sm:
         return self.manager.state.view
 
     def sweep(self):
-        """One heavy sweep; the Sets it made."""
+        """Run a heavy sweep and return its Sets."""
         self.carrier.sets.clear()
         before = self.manager.sweeps
         self.manager.reload()
@@ -331,7 +331,7 @@ def test_qos_writes_lanes_once_and_not_again(net):
 
 
 def test_a_file_of_comments_alone_is_a_file_and_switches_check_at_hosts(net, tmp_path):
-    """As OpenSM does; without a file there is nothing that they could check."""
+    """OpenSM does the same; without a file there is nothing to check."""
     facing = net.fabric["h2/1"].peer.slot
 
     def enforced(**options):

@@ -42,7 +42,7 @@ def mask(mft, row, mlid):
 
 
 def send(fabric, mft, mlid, source):
-    """What a packet from this slot is copied to: port slots of receivers, one for each copy."""
+    """Return the port slots that receive a copy of a packet from this slot, one for each copy."""
     ports, rows, received = fabric.ports, fabric.tables.switch_row, []
     switch_side = source if rows[ports.node[source]] >= 0 else int(ports.peer[source])
     todo, been = [switch_side], set()
@@ -64,7 +64,9 @@ def send(fabric, mft, mlid, source):
 
 
 def check_delivery(desk, group):
-    """From every member to every other that receives, in what the devices hold, over the real cables."""
+    """Check delivery from every member to every other that receives, by the tables of the devices over the real
+    cables.
+    """
     fabric, mft = faults.fabric_now(desk.net.devices), desk.net.devices.tables.mft
     slot_of = dict(zip(fabric.ports.guid.tolist(), range(len(fabric.ports)), strict=True))
     for node in fabric.of_kind(NodeKind.SWITCH).tolist():
@@ -115,7 +117,7 @@ def connect(builder, switches, free, a, b):
 @settings(max_examples=25)
 @given(seed=st.integers(0, 10_000), data=st.data())
 def test_every_member_is_reached_once_by_every_member(seed, data):
-    """In any fabric, for any members of any kind; and again when members changed between two sweeps."""
+    """The fabric and the members are of any kind; members may change between two sweeps."""
     desk = Desk(random_fabric(seed))
     names = st.lists(st.sampled_from(desk.net.fabric.nodes.name), unique=True, min_size=1)
     groups = []
@@ -270,7 +272,7 @@ def test_only_what_differs_is_written():
 
 @pytest.mark.parametrize("in_use", [False, True])
 def test_what_another_subnet_manager_left_is_cleared(in_use):
-    """Where the subnet is in use his tables are read, and only what differs is written."""
+    """Tables in a subnet that is in use are read, and only differences are written."""
     desk = Desk("fat-tree:hosts=8,radix=4")
     if in_use:
         activate_all(desk)

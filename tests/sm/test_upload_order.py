@@ -57,7 +57,7 @@ def random_net(rng, n):
 
 
 def random_tables(rng, net, far, lids, some_missing):
-    """For each LID a random tree to a random switch that is the same for a LID in all tables."""
+    """Return tables with a random tree for each LID to a random switch, the same for a LID in all tables."""
     lft = np.full((len(far), lids), NO_ROUTE, np.uint8)
     for lid in range(1, lids):
         target = lid * 7 % len(far)

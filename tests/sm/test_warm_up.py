@@ -1,11 +1,11 @@
-"""What is left to load or compile when the first real sweep begins."""
+"""Kernels to load or compile when the first real sweep begins."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 
-from tests.patience import errors_in
+from tests.patience import without_notices
 
 _SWEEPS = """
 import io, sys
@@ -44,7 +44,7 @@ print(*sorted(loaded() - before), sep="\\n")
 
 def left_to_load(*words: str) -> list[str]:
     done = subprocess.run([sys.executable, "-c", _SWEEPS, *words], capture_output=True, text=True, check=True)
-    assert not errors_in(done.stderr)
+    assert not without_notices(done.stderr)
     return [line for line in done.stdout.splitlines() if line]
 
 

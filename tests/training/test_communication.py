@@ -95,7 +95,7 @@ def test_uneven_groups_take_as_long_over_a_fabric_as_over_the_ideal_network(gpus
 
 
 def test_groups_inside_a_server_wait_for_those_that_cross_to_another():
-    """Of context groups of three, with tp = 2, every second one lies on two servers."""
+    """With tp = 2 every second context group of three is on two servers."""
     crossing = Ideal(from_server("dgx-h100", nodes=3), layout(gpus=24, tp=2, cp=3, global_batch=4, seq=6144))
     inside = Ideal(from_server("dgx-h100", nodes=3), layout(gpus=24, tp=2, cp=4, global_batch=3, seq=6144))
     assert crossing.time_s("cp", Collective.ALL_GATHER, 1 << 30) > 2 * inside.time_s(

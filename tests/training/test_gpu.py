@@ -129,7 +129,7 @@ def test_experts_in_one_kernel_are_launched_once(h200: Gpu) -> None:
 
 
 def test_gradients_in_fp32_cost_their_way_to_memory(h200: Gpu) -> None:
-    """Of a weight of 8192 x 8192, six bytes more for each element, at nine tenths of the bandwidth."""
+    """A weight of 8192 x 8192 takes six more bytes per element, at nine tenths of the bandwidth."""
     to_bf16_s = h200.matmul_s(8192, 8192, 4096, "bf16")
     assert h200.matmul_s(8192, 8192, 4096, "bf16", result_bytes=8) - to_bf16_s == pytest.approx(
         6 * 8192**2 / (0.9 * 4.8e12), rel=0.05

@@ -21,7 +21,7 @@ UNFUSED = Layout(gpus=8, global_batch=8, seq=S, fused_attention=False)
 
 
 def per_layer(layout: Layout) -> float:
-    """In units of s b h."""
+    """Return the bytes in units of s b h."""
     return layer_activations(layout, GPT3, experts=False) / (S * B * H)
 
 
@@ -57,7 +57,7 @@ def test_context_parallel_cuts_all_activations():
 
 
 def test_fp8_keeps_the_inputs_of_matrices_in_one_byte():
-    """Of the 34, the inputs of four matrices: 2 + 2 + 2 + 8 become half."""
+    """The inputs of four matrices, 2 + 2 + 2 + 8 of the 34, become half."""
     fused = replace(UNFUSED, fused_attention=True)
     assert per_layer(replace(fused, precision="fp8")) == per_layer(fused) - 7
 
@@ -87,7 +87,7 @@ def test_latent_attention_keeps_latents_and_all_its_heads():
 
 
 def test_experts_that_are_cut_see_the_tokens_of_all_their_ranks():
-    """Of two tensor ranks each has half of the tokens, but gathers the other half before its half of the experts."""
+    """Each of two tensor ranks has half of the tokens, but gathers the other half before its half of the experts."""
     model, layout = find("mixtral-8x7b"), Layout(gpus=8, tp=2, global_batch=8, seq=S)
     cut, whole = (layer_activations(replace(layout, etp=etp), model, experts=True) for etp in (2, 1))
     assert cut - whole == S // 2 * 2 * 2 * model.hidden
@@ -194,7 +194,7 @@ def test_dense_layers_of_a_mixture_are_on_the_first_stage():
 
 
 def test_chunks_of_a_stage_are_not_neighbours():
-    """Of six layers, the first five dense: stages have chunks 0, 2, 4 and 1, 3, 5."""
+    """The first five of six layers are dense: stages have chunks 0, 2, 4 and 1, 3, 5."""
     mixed = reshape(find("mixtral-8x7b"), layers=6, dense_layers=5)
     held = shares(Layout(gpus=2, pp=2, vp=3, global_batch=2, seq=S), mixed)
     assert held.moe_layers.tolist() == [[0, 0, 0], [0, 0, 1]]

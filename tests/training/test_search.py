@@ -59,7 +59,7 @@ def test_what_cannot_be_is_named():
 
 
 def test_layouts_whose_groups_lie_unevenly_on_servers_are_found():
-    """Of 24 GPUs, two stages have 12 each: a server and a half."""
+    """Two stages of 24 GPUs have 12 each: one and a half servers."""
     arguments = BATCH | {"global_batch": 48, "tp": 1, "cp": 1, "vp": 1, "micro_batch": 1}
     stages = {item.layout.pp for item in search(find("llama3-8b"), find_site("ndr", gpus=24), arguments)}
     assert stages >= {1, 2}

@@ -1,4 +1,4 @@
-"""Where a job runs."""
+"""Sites of jobs."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""One optimizer step: what must hold whatever the constants are."""
+"""An optimizer step: properties that hold for all constants."""
 
 import math
 from dataclasses import replace
@@ -92,7 +92,7 @@ def test_a_pipeline_has_its_bubble_and_virtual_stages_cut_it():
 @pytest.mark.parametrize("zero", [1, 2, 3])
 @pytest.mark.parametrize("option", ["overlap_grad_reduce", "overlap_param_gather"])
 def test_each_overlap_hides_its_own_collective_at_every_stage_of_zero(zero, option):
-    """Without it the step is longer, and all that it is longer by is exposed communication."""
+    """The step is longer without it, and the whole difference is exposed communication."""
     hidden, output = step(zero=zero), step(zero=zero, **{option: False})
     assert output.step_s > 1.01 * hidden.step_s
     assert output.step_s - hidden.step_s == pytest.approx(output.parts["dp"] - hidden.parts["dp"])
@@ -112,7 +112,7 @@ def test_zero_3_without_overlap_adds_its_collectives_to_each_pass():
 
 @pytest.mark.parametrize("overlap", [True, False])
 def test_gradients_are_cut_into_buckets_only_to_overlap_them(overlap):
-    """As Megatron does: without overlap one collective has all of them."""
+    """Megatron does the same: without overlap one collective has all of them."""
     layout = Layout(gpus=64, tp=2, global_batch=128, seq=4096, overlap_grad_reduce=overlap)
     over = Ideal(from_server("dgx-h100", nodes=8), layout)
     result = run_step(find("llama3-8b"), layout, H100, over)
@@ -124,13 +124,13 @@ def test_gradients_are_cut_into_buckets_only_to_overlap_them(overlap):
 
 
 def test_the_bubble_is_never_below_zero():
-    """In these the sum of the other parts is larger than the step by its last digit."""
+    """The sum of the other parts is larger than the step by its last digit in these cases."""
     for zero, batch in ((0, 128), (1, 64), (2, 64), (2, 128), (3, 256)):
         assert step(tp=4, zero=zero, global_batch=batch).parts["bubble"] >= 0.0
 
 
 def test_without_a_pipeline_there_is_no_bubble():
-    """What ZeRO 3 gathers and nothing hides is for the copies' sake."""
+    """The gathers of ZeRO 3 that nothing hides belong to data parallelism."""
     result = step(tp=1, zero=3, global_batch=64)
     assert result.parts["bubble"] == pytest.approx(0.0, abs=1e-9)
     assert result.parts["dp"] > 0.0

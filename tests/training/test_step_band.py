@@ -43,7 +43,7 @@ def test_experts_have_wider_bands_than_dense_models() -> None:
 
 
 def test_a_network_that_is_less_known_makes_a_wider_band() -> None:
-    """By what is not hidden of it: TCP's steps wait for it, InfiniBand's do not."""
+    """The difference is the exposed part: TCP's steps wait for the network, InfiniBand's do not."""
     run, slow = made("ndr"), made("eth-100-tcp")
     near, far = run.band, slow.band
     assert near.low < 1 < near.high

@@ -91,7 +91,9 @@ def test_a_step_takes_longer_while_a_checkpoint_is_written_on_the_same_fabric():
 
 
 def test_packets_of_a_checkpoint_block_those_of_a_ring_unless_they_have_a_lane():
-    """On one lane an adapter's next packet waits for credits of the full storage port, whosever packet it is."""
+    """An adapter with one lane waits for credits of the full storage port with its next packet, whatever its
+    destination.
+    """
     fabric = route(load("fat-tree:hosts=10,server=dgx-h100,radix=32")).fabric
     ring = pattern_traffic(RANKS, Pattern.RING)
     ring = replace(ring, size_bytes=np.full(len(ring), 1 << 19))

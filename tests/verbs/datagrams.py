@@ -1,4 +1,4 @@
-"""What a test puts into a socket of RoCE v2, as whoever speaks it would."""
+"""Datagrams of RoCE v2 that a test writes into a socket."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Stranger:
         return Packet((Ethernet(), ip, UDP(source_port=UDP_PORT), *headers), payload).pack()[_OUTER_BYTES:]
 
     def datagrams(self, to: str, segment: Segment, mtu_bytes: int) -> list[bytes]:
-        """Of a segment whose packets leave one by one."""
+        """Return the datagrams of a segment whose packets leave one by one."""
         return [self.datagram(to, headers, payload) for headers, payload in encode(segment, mtu_bytes)]
 
     def send(self, to: str, datagram: bytes) -> None:

@@ -39,7 +39,7 @@ def attributes(node: Node, dest_qp_num: int) -> QPAttr:
 
 
 def request(mr: MR, opcode: int, far: tuple[int, int] | None = None, length: int = 0, offset: int = 0) -> SendWR:
-    """Of the whole region, or some bytes of it, from or to the same place of the other: (address, rkey)."""
+    """Return a request for the region or some bytes of it, from or to the same offset of the other: (address, rkey)."""
     sg = [SGE(mr.buf + offset, length or mr.length, mr.lkey)]
     result = SendWR(num_sge=1, sg=sg, opcode=opcode, send_flags=IBV_SEND_SIGNALED)
     if far is not None:

@@ -54,7 +54,7 @@ class Node:
         return SGE(self.mr.buf + offset, length, self.mr.lkey)
 
     def address(self) -> AHAttr:
-        """Of this adapter itself."""
+        """Return the address of this adapter."""
         route = GlobalRoute(dgid=self.ctx.query_gid(1, GID_INDEX), sgid_index=GID_INDEX)
         return AHAttr(is_global=1, gr=route)
 

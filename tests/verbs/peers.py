@@ -64,7 +64,7 @@ class Peer:
         self._pipe.send((what, *arguments))
 
     def kill(self) -> None:
-        """Without a chance to say good-bye."""
+        """Kill the process without closing connections."""
         os.kill(self.pid, signal.SIGKILL)
         self._process.join(PATIENCE_S)
         assert self._process.exitcode == -signal.SIGKILL
@@ -193,7 +193,7 @@ def request(node: Node, opcode: int, length: int = 8, offset: int = 0, rkey: int
 
 
 def status_of(node: Node, qp: Any, wr: SendWR) -> ibv_wc_status:
-    """Of a request that was posted alone."""
+    """Return the status of a request that was posted alone."""
     qp.post_send(wr)
     sends = [wc for wc in poll(node.cq, 1) if wc.qp_num == qp.qp_num]
     return sends[0].status

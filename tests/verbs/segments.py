@@ -14,7 +14,7 @@ from weft.verbs.shm.layout import CompletionRecord
 
 
 def arrive(wire: Wire, segment: Segment, source: str = "a") -> None:
-    """As if it had come from `source`."""
+    """Deliver a segment as if it came from `source`."""
     wire.ends["b"].inbox.append(Arrival(segment=segment, source=source))
     wire.run()
 
@@ -47,7 +47,7 @@ def lose(*psns: int, op: Op = Op.SEND) -> Callable[[Segment], list[Segment]]:
 
 
 def events(qp: QueuePair) -> list[ibv_event_type]:
-    """All that come from now on."""
+    """Return all later events."""
     observed: list[ibv_event_type] = []
     qp.on_event = observed.append
     return observed

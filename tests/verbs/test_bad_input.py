@@ -1,4 +1,4 @@
-"""What programs do wrong, and what happens to them: the status or errno of the standard, and nobody else is hurt.
+"""Errors of programs: the status or errno of the standard, without effect on other programs.
 
 The other end is here, or in another process, which is another way through the adapter.
 """
@@ -203,7 +203,7 @@ def test_memory_that_another_process_closed_is_closed(node, by_shm):
 @linux_only
 @pytest.mark.parametrize("by_shm", [False, True])
 def test_memory_is_the_programs_own_when_its_region_is_closed(node, by_shm):
-    """Whoever writes to it at that moment writes no byte more."""
+    """A write at that moment changes no further byte."""
     memory = bytearray(1 << 20)
     mr = MR(node.pd, 0, IBV_ACCESS_LOCAL_WRITE | REMOTE, memory)
     with Peer() as peer:

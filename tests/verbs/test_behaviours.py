@@ -1,4 +1,4 @@
-"""What a transport of InfiniBand must do, one or more tests for each of 53 behaviours: sequence and window.
+"""Required behaviour of an InfiniBand transport, one or more tests for each of 53 items: sequence and window.
 
 The numbers go on in the other files of this name. A number is a behaviour's; test_behaviours_all.py counts them.
 """

@@ -1,4 +1,4 @@
-"""What a transport of InfiniBand must do, as in test_behaviours.py: datagrams, partitions, addresses, states."""
+"""Required behaviour of an InfiniBand transport, as in test_behaviours.py: datagrams, partitions, addresses, states."""
 
 from __future__ import annotations
 

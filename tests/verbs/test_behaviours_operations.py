@@ -1,4 +1,4 @@
-"""What a transport of InfiniBand must do, as in test_behaviours.py: operations."""
+"""Required behaviour of an InfiniBand transport, as in test_behaviours.py: operations."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_29_immediate_data_comes_with_the_last_packet_as_it_was_given():
 
 
 def window(host: Host, qp: QueuePair) -> Region:
-    """One of type 2, of 100 bytes."""
+    """Return a memory window of type 2 and 100 bytes."""
     regions, whole = host.adapter.regions, host.region
     whole.windows += 1
     return regions.add(

@@ -1,4 +1,4 @@
-"""What a transport of InfiniBand must do, as in test_behaviours.py: errors and protection."""
+"""Required behaviour of an InfiniBand transport, as in test_behaviours.py: errors and protection."""
 
 from __future__ import annotations
 

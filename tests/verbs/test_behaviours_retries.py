@@ -1,4 +1,4 @@
-"""What a transport of InfiniBand must do, as in test_behaviours.py: timers and retries."""
+"""Required behaviour of an InfiniBand transport, as in test_behaviours.py: timers and retries."""
 
 from __future__ import annotations
 

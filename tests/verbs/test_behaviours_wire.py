@@ -1,4 +1,4 @@
-"""What a transport of InfiniBand must do, as in test_behaviours.py, where only a wire can show it."""
+"""Required behaviour of an InfiniBand transport, as in test_behaviours.py, visible only on the wire."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ BYTES = 64
 
 
 class Tensor:
-    """As torch's: no buffer protocol, only addresses."""
+    """A tensor like torch's: no buffer protocol, only addresses."""
 
     def __init__(self, numbers: np.ndarray, device: str = "cpu") -> None:
         self.numbers, self.device = numbers, SimpleNamespace(type=device)
@@ -57,7 +57,7 @@ class Tensor:
 
 
 class Interface:
-    """Nothing but `__array_interface__`."""
+    """An object with `__array_interface__` only."""
 
     def __init__(self, numbers: np.ndarray) -> None:
         self.numbers = numbers

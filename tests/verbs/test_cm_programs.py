@@ -49,7 +49,7 @@ cid.connect()  # send connection request to server
 
 
 def port_of(test: int) -> str:
-    """One that no other run has."""
+    """Return a port that no other run has."""
     return str(20_000 + (os.getpid() * 8 + test) % 20_000)
 
 
@@ -72,14 +72,14 @@ def running(*parts: str, environment: dict[str, str] | None = None) -> Iterator[
 
 
 def ended(process: subprocess.Popen[str]) -> str:
-    """What it printed, when it has ended by itself and well."""
+    """Return the output of a process that ended without an error."""
     out, err = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0, err
     return out
 
 
 def both(server: tuple[str, ...], client: tuple[str, ...]) -> tuple[str, str]:
-    """What a server prints after "listening", and a client that is started then."""
+    """Return the output of a server after "listening", and of a client that is started then."""
     with running(*server) as passive:
         assert passive.stdout is not None
         line = passive.stdout.readline()
@@ -281,7 +281,7 @@ def test_a_script_that_leaves_an_identifier_behind_ends(left):
 
 
 def test_who_ends_without_a_word_is_said_to_have_left():
-    """As by a kernel, which closes what a process has left open."""
+    """The kernel does the same: it closes the connections of a process."""
     example = EXAMPLE % port_of(6)
     waits = """
     from pyverbs.cmid import CMEvent

@@ -150,7 +150,7 @@ def test_datagrams_go_where_the_answer_says():
 
 
 def test_a_listener_may_take_its_time(pair, monkeypatch):
-    """Who asks gives up after so many repetitions, unless it is told that its request is there."""
+    """A requester gives up after some repetitions, unless it learns that its request has arrived."""
     monkeypatch.setattr(connection, "RETRIES", 3)
     monkeypatch.setattr(connection, "ANSWER_S", 0.001)
     send, requests = Agent.send, []

@@ -1,4 +1,4 @@
-"""What a message costs a program in Python, counted in calls: clocks of busy machines say nothing."""
+"""The cost of a message in Python, counted in calls: clocks of busy machines say nothing."""
 
 from __future__ import annotations
 

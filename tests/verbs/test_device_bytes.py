@@ -1,4 +1,4 @@
-"""Where bytes on a GPU are, reckoned without one."""
+"""Addresses of bytes on a GPU, computed without one."""
 
 from __future__ import annotations
 

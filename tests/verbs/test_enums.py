@@ -35,7 +35,7 @@ def test_flags_put_together_are_a_plain_number():
 
 
 def test_a_member_is_printed_as_its_number():
-    """As in pyverbs: programs format states into messages."""
+    """pyverbs does the same: programs format states into messages."""
     assert f"{enums.IBV_QPS_RTS}" == "3"
 
 

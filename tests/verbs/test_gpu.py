@@ -113,7 +113,7 @@ def test_an_array_on_a_gpu_must_lie_in_one_piece(node):
 
 
 def allocations(count: int) -> list[Allocation]:
-    """Of nothing: where bytes are can be reckoned without them."""
+    """Return empty allocations: addresses can be computed without bytes."""
     return [Allocation(None, 0, 0, 10_000 * i, 10_000) for i in range(count)]  # type: ignore[arg-type]
 
 
@@ -142,7 +142,7 @@ def test_a_process_that_cannot_reach_a_gpu_says_so_and_the_other_remembers():
 
 
 class PretendedDriver:
-    """Of a GPU whose memory is the processor's."""
+    """A driver of a GPU whose memory is the processor's."""
 
     def __init__(self) -> None:
         self.copies: list[tuple[str, int]] = []
@@ -222,7 +222,7 @@ def random(torch) -> Any:
 
 @pytest.fixture
 def moved(torch) -> Iterator[Any]:
-    """What the driver has copied since the test began."""
+    """Return the driver's copies since the test began."""
     before = copied()
     return lambda: copied() - before
 

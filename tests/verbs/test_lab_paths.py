@@ -1,4 +1,4 @@
-"""What an adapter in a lab asks the subnet administrator."""
+"""Queries of an adapter in a lab to the subnet administrator."""
 
 from __future__ import annotations
 

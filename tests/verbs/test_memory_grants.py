@@ -30,7 +30,7 @@ GUID, PEER = 7, 2
 
 
 class Program:
-    """One at a port of a lab that opens every meter."""
+    """A program at a port of a lab that opens every meter."""
 
     def __init__(self, lab: Path, number: int) -> None:
         size_bytes = METERS * MeterRecord.size

@@ -36,7 +36,7 @@ def post(wire: Wire, a, b, sent: list[bytes], **more) -> None:
 
 
 def received(wire: Wire, skipped: int = 0) -> list[bytes]:
-    """In the order of the completions."""
+    """Return the received messages in the order of their completions."""
     done = taken(wire.b.cq, 100)
     assert {int(item.status) for item in done} <= ENDS
     return [wire.b.get(item.wr_id * ROOM, item.byte_len)[skipped:] for item in done if item.status == OK]

@@ -24,7 +24,7 @@ def launch(program: str, *words: str, roce: str = "") -> subprocess.Popen[str]:
 
 
 def ends(server: subprocess.Popen[str], client: subprocess.Popen[str]) -> list[str]:
-    """What each printed last, if both ended well; one that fails ends the other, which would wait for it."""
+    """Return the last output of each if both end without an error; a failing one ends the other, which would wait."""
     both = (client, server)
     wait_until(lambda: any(one.poll() for one in both) or all(one.poll() == 0 for one in both), "both ends to end")
     for item in both:

@@ -74,7 +74,7 @@ def until_done(asks: Host, answers: Host, seconds: float = PATIENCE_S) -> list[t
 
 
 def sent_in_segments(carrier: RoceCarrier) -> list[Segment]:
-    """What the other one gets of it, as it sends."""
+    """Return the segments that the other end receives, while sending."""
     sent: list[Segment] = []
     send = carrier.send
 
@@ -201,7 +201,7 @@ def test_of_packets_that_came_together_only_the_wrong_one_is_dropped(pair, stran
 
 @pytest.mark.parametrize(("identification", "is_taken"), [(0, True), (1, True), (77, True), (127, True), (5000, False)])
 def test_identifications_that_a_socket_makes_are_found_out(pair, stranger, identification, is_taken):
-    """Those of hardware are not: then whoever trusts it takes its packets unchecked."""
+    """Identifications of hardware are not detected: then its packets are accepted unchecked if it is trusted."""
     headers = BTH(opcode=Opcode.RC_ACKNOWLEDGE, m=1, dest_qp=5), AETH(syndrome=0x1F)
     stranger.send(loopback_address(1), stranger.datagram(loopback_address(1), headers, b"", identification))
     assert len(pair[0].receive()) == is_taken

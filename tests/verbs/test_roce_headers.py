@@ -1,4 +1,4 @@
-"""What RoCE's carrier does in a hurry is what `packets` and zlib do."""
+"""Fast functions of RoCE's carrier give the results of `packets` and zlib."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MTU = 256
 
 
 def headers(packet: Segment) -> bytes:
-    """By objects."""
+    """Return the headers as objects."""
     ((result, _),) = encode(packet, MTU)
     return b"".join(header.raw for header in result)
 
@@ -61,7 +61,7 @@ def test_headers_are_read_as_they_were_written(segment):
 
 @kernel
 def crcs(data, copy, other):
-    """Of the same bytes, by what the machine has and by tables, also while they are copied."""
+    """Return CRCs of the same bytes by the machine's instructions and by tables, also during a copy."""
     begin, at, size = np.uint32(0xFFFFFFFF), data.ctypes.data, data.size
     return (
         native.crc_of(begin, at, size),
@@ -89,7 +89,7 @@ def folded_crcs(data, copy):
 @pytest.mark.skipif(not folding.CAN_FOLD, reason="this processor does not multiply without carries")
 @given(st.integers(0, 20), st.one_of(st.integers(0, 300), st.integers(0, 9000)), st.integers())
 def test_folding_gives_the_crc_of_zlib(skipped, size, seed):
-    """By PCLMULQDQ on x86-64, by PMULL on ARM: the same folds."""
+    """The folds by PCLMULQDQ on x86-64 and by PMULL on ARM are the same."""
     data = random.Random(seed).randbytes(skipped + size)
     copy = np.zeros(size, np.uint8)
     result = folded_crcs(np.frombuffer(data, np.uint8)[skipped:], copy)

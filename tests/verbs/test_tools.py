@@ -58,7 +58,7 @@ class Pair:
     def run(
         self, main: Callable[..., None], name: str, *words: str, server_words: tuple[str, ...] | None = None
     ) -> str:
-        """What the client said. Without words of its own the server has only the port."""
+        """Return the client's output. Without arguments the server has only the port."""
         port, waits = ("-p", str(free_port())), threading.Event()
 
         def say(line: str) -> None:
@@ -98,7 +98,7 @@ def engine(request, monkeypatch) -> str:
 
 
 def rows(text: str) -> list[list[str]]:
-    """As scripts do: lines after `#bytes` that begin with a number."""
+    """Return the lines after `#bytes` that begin with a number, as scripts read them."""
     return [line.split() for line in text.partition("#bytes")[2].splitlines()[1:] if re.match(r"\s*\d", line)]
 
 
@@ -429,7 +429,7 @@ def test_a_pingpong_prints_rdma_cores_lines(pair, name, words):
 
 
 def test_a_pingpong_server_serves_rdma_cores_client(pair):
-    """What ibv_rc_pingpong of rdma-core sends and reads, byte for byte: 52 bytes each way, then "done"."""
+    """The exchange is that of rdma-core's ibv_rc_pingpong, byte for byte: 52 bytes each way, then "done"."""
 
     def client(name, words, say):
         del name, say

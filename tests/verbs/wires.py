@@ -169,6 +169,6 @@ def connect(
 
 
 def loopback_address(number: int) -> str:
-    """One of 127.0.0.0/8 that no other process of the tests has."""
+    """Return an address of 127.0.0.0/8 that no other process of the tests has."""
     place = os.getpid() % 60_000 + 300
     return f"127.{100 + number}.{place >> 8 & 0xFF}.{place & 0xFF}"

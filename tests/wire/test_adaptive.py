@@ -23,7 +23,7 @@ def word_and_bit(field) -> tuple[int, int]:
 
 
 def test_adaptive_routing_info_is_laid_out_as_published():
-    """As `ib_ar_info_t` of NVIDIA's OpenSM has it."""
+    """The layout is that of `ib_ar_info_t` in NVIDIA's OpenSM."""
     expected = {
         "enabled": (0x0, 0),
         "is_arn_supported": (0x0, 1),

@@ -53,7 +53,7 @@ def test_a_record_is_read_as_it_was_written(name, data):
 @a_few
 @given(data=st.data())
 def test_random_bytes_are_read_and_written_as_they_are(name, data):
-    """From anywhere in a buffer; only reserved bits are lost where a record is built anew from its fields."""
+    """The record may begin anywhere in a buffer; only reserved bits are lost where it is built from its fields."""
     form = FORMATS[name]
     before, raw = data.draw(st.binary(max_size=9)), data.draw(random_bytes(form.size))
     record = form.unpack(before + raw, len(before))

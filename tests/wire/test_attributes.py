@@ -1,4 +1,4 @@
-"""From a MAD to what it carries."""
+"""Attributes that MADs carry."""
 
 from __future__ import annotations
 

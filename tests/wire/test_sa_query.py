@@ -78,7 +78,7 @@ def test_records_have_the_padding_of_opensm():
 
 
 def test_a_larger_offset_than_ours_is_understood():
-    """As a later version of a record would have."""
+    """A later version of a record would have it."""
     larger = SMInfoRecord(lid=3).raw + bytes(8) + SMInfoRecord(lid=4).raw + bytes(8)
     assert [record.lid for record in unpack_records(SMInfoRecord, larger, 5)] == [3, 4]
     with pytest.raises(Malformed, match="attribute offset 3 is too small for a SMInfoRecord of 32 bytes"):

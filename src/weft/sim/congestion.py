@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from weft.fabric.model import Fabric
 
 NEVER_BYTES = 1 << 60  # longer than any queue
+MILLION = 1_000_000  # shares of marked packets are in parts per million
 Kernel = Callable[[Any, int, Any], Any]  # (queue pair, time, table)
 
 

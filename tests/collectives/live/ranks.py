@@ -33,7 +33,7 @@ class Board:
 
 
 def together(n: int, do: Callable[[Group], T], *, announced_bytes: int = 1 << 16, timeout_s: float = 300) -> list[T]:
-    """What each of n ranks returns; the first error of any is raised."""
+    """Return the result of each of n ranks; raise the first error."""
     return as_ranks(
         n, lambda end, board, rank: do(Group(end, board, "test", rank, n, timeout_s)), announced_bytes=announced_bytes
     )

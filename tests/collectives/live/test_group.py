@@ -25,7 +25,7 @@ from weft.errors import ConfigError, SubnetError
 
 
 def programs(nodes: int, gpus: int) -> list[Program]:
-    """All that switches are not needed for."""
+    """Return all programs that need no switches."""
     result = []
     for name in ALGORITHMS:
         for kind in ALGORITHMS[name]:
@@ -41,7 +41,7 @@ def programs(nodes: int, gpus: int) -> list[Program]:
 @pytest.mark.parametrize(("nodes", "gpus"), [(4, 1), (2, 2), (3, 1)])
 @pytest.mark.parametrize("announced_bytes", [1 << 16, 1 << 9], ids=["sent", "read"])
 def test_programs_compute_on_bytes_what_is_proved_of_them(nodes: int, gpus: int, announced_bytes: int) -> None:
-    """By fragments that are sent, and where they are long by such that are read where they are."""
+    """Short fragments are sent; long ones are read in place."""
     all_of_them = programs(nodes, gpus)
     assert len(all_of_them) > 25
     data = [draw(item) for item in all_of_them]
@@ -56,7 +56,7 @@ def test_programs_compute_on_bytes_what_is_proved_of_them(nodes: int, gpus: int,
 
 
 def draw(one: Program) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
-    """What ranks may begin with: chunks of more than one fragment, the last one short."""
+    """Draw initial data of the ranks: chunks of more than one fragment, the last one short."""
     uneven = 0 if one.n_beside else 3
     return np.random.default_rng(7).integers(0, 1 << 40, (one.n_ranks, one.n_parts * 150 - uneven))
 
@@ -64,7 +64,7 @@ def draw(one: Program) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
 def run_with_barrier(
     group: Group, one: Program, data: np.ndarray[tuple[int, int], np.dtype[np.int64]]
 ) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """What this rank ends with."""
+    """Return the final data of this rank."""
     n_items = data.shape[1]
     chunk = -(-n_items // one.n_parts)
     mine = np.repeat(begins_with(one)[:, : one.n_parts], chunk, axis=1)[:, :n_items]
@@ -78,7 +78,7 @@ def run_with_barrier(
 def expected(
     one: Program, data: np.ndarray[tuple[int, int], np.dtype[np.int64]], rank: int
 ) -> tuple[np.ndarray[tuple[int], np.dtype[np.int64]], slice]:
-    """What a rank must end with, and where; in MPI's words."""
+    """Return the expected final data of a rank and their place, in MPI's terms."""
     n, size = data.shape
     part = -(-size // one.n_parts) * one.n_parts // n
     block = slice(rank * size // n, (rank + 1) * size // n)
@@ -155,14 +155,14 @@ def test_what_is_passed_on_in_the_round_that_replaces_it_is_what_was_there_befor
 @pytest.mark.parametrize("announced_bytes", [1 << 16, 1], ids=["sent", "read"])
 @pytest.mark.parametrize("sizes", [(8, 12), (8, 8)])
 def test_ranks_that_differ_both_learn_it(sizes: tuple[int, int], announced_bytes: int) -> None:
-    """By size, or by what they call."""
+    """The ranks differ in the size, or in the call."""
 
     def rank(group: Group) -> str:
         size = sizes[group.rank]
         call = "all_reduce" if sizes[0] != sizes[1] or group.rank == 0 else "broadcast"
 
         def twice() -> None:
-            """Who only sends may learn it late."""
+            """A rank that only sends may learn it late."""
             for _ in range(2):
                 group.run(program(call, "ring", nodes=2), Array(np.ones(size)), f"{call} of {size} float64")
 

@@ -16,7 +16,7 @@ def message(seed: int, length: int) -> np.ndarray[tuple[int], np.dtype[np.uint8]
 
 @pytest.mark.parametrize("length", [0, 1, 1024 - 16, 1024 - 15, 10_000])
 def test_all_may_begin_to_send_before_any_receives(length: int) -> None:
-    """In a ring, of messages that are larger than all slots together."""
+    """Ranks form a ring, and messages are larger than all slots together."""
 
     def rank(group: Group) -> None:
         queue, n = group.message_queue, group.size

@@ -12,7 +12,7 @@ from weft.collectives.live.record import GroupRecord, Recorder
 
 
 class Clock:
-    """Of the wall, and of a processor that does nothing else."""
+    """A clock of the wall and of a processor without other work."""
 
     now_s = 100.0
 

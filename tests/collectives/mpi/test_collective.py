@@ -1,4 +1,4 @@
-"""One model of MPI for all commands."""
+"""MPI times: all commands use one model."""
 
 import pytest
 

@@ -104,7 +104,7 @@ def test_a_barrier_of_doublings_takes_as_many_steps(placed):
 
 
 def test_ranks_begin_as_they_leave_the_barrier_before(placed):
-    """Of 256 ranks Open MPI's barrier is a tree: its leaves leave last, and those who left first wait for them."""
+    """Open MPI's barrier of 256 ranks is a tree: its leaves leave last, and ranks that left first wait for them."""
     ranks, tree = placed("star:hosts=16,server=host-hdr"), Step(program=tree_barrier(256), size_bytes=0)
     left = clock.run((tree,), messages(ranks, 16))
     again = clock.run((tree,), messages(ranks, 16), left) - left

@@ -1,4 +1,4 @@
-"""What a library of NCCL's would choose, asked function by function: the files nccl_2_31_2.txt and later beside this.
+"""Ask a library of NCCL for its choices, function by function: the files nccl_2_31_2.txt and later beside this.
 
     pip download --no-deps nvidia-nccl-cu13==2.32.3 && unzip *.whl
     cd tests/collectives/nccl && python ask_nccl.py ../../../nvidia/nccl/lib/libnccl.so.2 2.32.3 > nccl_2_32_3.txt
@@ -80,7 +80,7 @@ class Library:
         self.sizes = dict(zip(self.layouts, totals, strict=True))
 
     def address(self, name: str) -> int:
-        """Of a function, by the beginning of its name as C++ has it."""
+        """Return the address of a function by the beginning of its mangled C++ name."""
         mangled = f"_Z{len(name)}{name}"
         return self.base + next(at for item, at in self.symbols.items() if item.startswith(mangled))
 
@@ -93,7 +93,7 @@ class Library:
         assert result == 0, f"{function} says {result}"
 
     def kernels(self) -> list[str]:
-        """Of symmetric ones, the names: an array of strings."""
+        """Return the names of the symmetric kernels: an array of strings."""
         count = constants().symmetric.kernels
         array = (ctypes.c_char_p * len(count)).from_address(self.base + self.symbols["_ZL16ncclSymKernelStr"])
         return [(item or b"").decode() for item in array]

@@ -88,7 +88,7 @@ def test_a_constant_is_fitted_again_without_a_cluster():
 
 
 def test_the_fit_finds_the_constant_that_made_the_times():
-    """From a constant twice as large, the published runs lead back."""
+    """Starting from twice the constant, the published runs lead back to it."""
     name = "pipeline.meeting_us"
     fit = times().fit[name]
     assert best(name, fit, fit.runs) == pytest.approx(times().pipeline.meeting_us, rel=0.1)

@@ -223,7 +223,9 @@ power_w: 1000
 
 
 def test_a_time_that_jumps_with_nccls_choice_is_explained_below_the_table(tmp_path: Path) -> None:
-    """One GPU in each of two servers, trees only: NCCL counts 199 us for LL128 in 58 small chunks, Simple 207."""
+    """Two servers with one GPU each and trees only: NCCL estimates 199 us for LL128 in 58 small chunks, 207 for
+    Simple.
+    """
     (tmp_path / "one.yaml").write_text(ONE_GPU)
     ranks = place(prepare(weft.load(f"star:hosts=2,server={tmp_path / 'one.yaml'}")))
     sizes = Sizes(min_bytes=2 << 20, max_bytes=9 << 19, factor=1, step_bytes=1 << 19)

@@ -180,7 +180,7 @@ def test_pcie_that_nobody_described_still_wants_nccl_s_log() -> None:
 
 
 def test_a_template_that_does_not_say_its_processor_has_one_of_its_time_and_says_so(tmp_path: Path) -> None:
-    """By its PCIe slots: not the slowest link between processors that NCCL knows."""
+    """The PCIe slots tell its generation: NCCL's slowest link between processors is not assumed."""
     whole = "gpu: RTX-PRO-6000\ngpus: 4\ncpus: 2\npcie: 16xPCIe5\nheight_u: 4\npower_w: 4000\n"
     whole += "compute: [mlx5_0]\ncompute_adapter: ConnectX-7\n"
     whole += "pcie_tree: {cpu0: [gpu0, gpu1, mlx5_0], cpu1: [gpu2, gpu3]}\n"

@@ -25,7 +25,7 @@ PATTERNS = {"chain": "collnet_chain", "direct": "collnet_direct"}
 
 @dataclass
 class Case:
-    """What NCCL said of one cluster."""
+    """The results of NCCL for one cluster."""
 
     name: str
     version: str
@@ -44,7 +44,7 @@ def judged() -> list[Case]:
 
 
 def _read(path: Path, version: str, cases: list[Case]) -> None:
-    """Where no version is given, it is the first word of a case."""
+    """Read cases; without a version, it is the first word of a case."""
     for line in path.read_text(encoding="utf-8").splitlines():
         kind, *words = line.split()
         if kind == "case":
@@ -83,7 +83,7 @@ each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.vers
 
 
 def test_the_constants_have_a_judge_and_so_has_every_newer_version() -> None:
-    """Of older ones tables were run (below), up to 2.25; later ones were read."""
+    """Tables of older versions up to 2.25 were run (below); those of later ones were read."""
     versions = {case.version for case in CASES}
     assert constants().version in versions
     newer = read_catalog("nccl.toml")["newer"]
@@ -180,7 +180,7 @@ def test_a_fabric_gives_the_cluster_of_its_servers() -> None:
 
 
 def test_a_rack_that_is_one_nvlink_domain_is_a_node_and_its_adapters_are_near() -> None:
-    """As the published runs on such racks are read: Grace has the adapters, and C2C to the GPUs."""
+    """Published runs on such racks are read in the same way: Grace has the adapters, and C2C to the GPUs."""
     published = Cluster(sm=100, gpus=72, nodes=2, nics=72, nic_gbit_s=400, processor=Processor.ARM)
     rack = from_server("gb200-nvl72", nodes=2)
     assert rack.near
@@ -255,7 +255,9 @@ def test_what_cannot_be_chosen_is_refused() -> None:
 
 
 def test_older_versions_choose_by_their_own_code() -> None:
-    """Before 2.28 an NVLS tree over many nodes was expected to have half of its adapters; 2.29 made it later."""
+    """Before 2.28 NCCL expected half of the adapters' rate for an NVLS tree over many nodes; 2.29 changed the
+    threshold.
+    """
     cluster = from_server("dgx-h100", nodes=8)
     result = {
         version: choose(replace(cluster, nccl=version), Collective.ALL_REDUCE, 1 << 30).row.name
@@ -303,7 +305,9 @@ def test_rings_of_blackwell_in_one_node_have_the_plateau_since_2_31() -> None:
 
 
 def test_racks_with_fast_adapters_have_more_nvls_channels() -> None:
-    """Of more than two nodes with 800 Gb/s: 24 for up to eight GPUs, 32 for more (ncclNvlsTreeSm100Tuning)."""
+    """More than two nodes with 800 Gb/s have 24 channels for up to eight GPUs, 32 for more
+    (ncclNvlsTreeSm100Tuning).
+    """
     for gpus, channels in ((8, 24), (16, 32)):
         cluster = Cluster(sm=100, gpus=gpus, nodes=4, nics=gpus, nic_gbit_s=800)
         assert search(cluster).nvls_channels(cluster) == channels

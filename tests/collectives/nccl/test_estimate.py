@@ -1,4 +1,4 @@
-"""What collectives take: closed forms, and orders that must hold whatever the constants are."""
+"""Times of collectives: closed forms, and orders that hold for all constants."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def test_parts_add_up_and_none_is_negative(server: str, nodes: int, collective: 
 @pytest.mark.parametrize("nodes", [1, 2, 4, 9])
 @pytest.mark.parametrize("server", SERVERS)
 def test_more_bytes_never_take_less_time(server: str, nodes: int, sharp: bool):
-    """On as many channels; NCCL's own choice of algorithm and channels may lose a little where it changes, and more
-    where SHARP comes late: NCCL takes LL between nodes for faster than published runs show it."""
+    """The number of channels is fixed; NCCL's own choice of algorithm and channels may lose a little where it
+    changes, and more where SHARP comes late: NCCL takes LL between nodes for faster than published runs show it."""
     cluster = from_server(server, nodes=nodes, sharp=sharp)
     for collective in (Collective.ALL_REDUCE, Collective.ALL_GATHER, Collective.BROADCAST):
         for algorithm, protocol in rows_that_are_on(cluster, collective):
@@ -149,7 +149,7 @@ def test_all_to_all_has_n_over_n_minus_1_of_a_gpus_network(nodes: int, nic_gbit_
 
 
 def test_a_longer_network_step_counts_as_often_as_data_crosses():
-    """From behind a node's first GPU around a ring of two nodes the network is crossed twice; up and down a tree of
+    """Data cross the network twice around a ring of two nodes, from behind a node's first GPU; up and down a tree of
     eight nodes, six times."""
     ring, tree = (from_server("dgx-h100", nodes=nodes) for nodes in (2, 8))
     for cluster, collective, algorithm, crossings in (
@@ -279,7 +279,9 @@ def test_one_pair_is_as_slow_as_the_proxy_that_posts_its_chunks(
 
 
 def test_a_pair_has_the_channels_that_nccl_gives_it():
-    """By bandwidth since 2.29, 14 Gbyte/s each, as many as one round serves all peers with; two before, at most."""
+    """Since 2.29 channels follow the bandwidth, 14 Gbyte/s each, as many as serve all peers in one round; before, at
+    most two.
+    """
     result = {
         (nodes, version): channels_per_peer(replace(from_server("dgx-h100", nodes=nodes), nccl=version), 16)
         for nodes in (2, 4, 8, 64)

@@ -1,4 +1,4 @@
-"""What a fabric gives to patterns."""
+"""Rates of a fabric for patterns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What no prediction may do, whatever the cluster: properties that sweeps over the catalog found broken once."""
+"""Properties of every prediction on every cluster, which sweeps over the catalog found violated once."""
 
 from __future__ import annotations
 
@@ -118,7 +118,9 @@ def test_symmetric_kernels_between_nodes_are_for_adapters_that_gpus_talk_to() ->
 
 
 def test_a_processor_reads_the_flags_of_a_ring_once() -> None:
-    """With LL it relays what it reads: in a ring where every step crosses, that is all the time that data takes."""
+    """A processor relays LL data as it reads them: in a ring where every step crosses nodes, this is the whole time
+    of the data.
+    """
     cluster = Cluster(sm=90, gpus=1, nodes=8, nics=1, nic_gbit_s=400)
     requests = {"algorithm": Algorithm.RING, "protocol": Protocol.LL, "channels": 4}
     result = estimate(cluster, Collective.ALL_REDUCE, MIB, **requests)

@@ -34,7 +34,7 @@ def cluster_of(words: str, path: Path) -> Cluster:
 
 @pytest.mark.parametrize("path", JUDGED, ids=lambda path: path.stem)
 def test_nccl_itself_takes_the_same_kernels(path: Path) -> None:
-    """With as many blocks, for as long; since 2.31 it says a time with the penalty for blocks in it."""
+    """The number of blocks and the time agree too; since 2.31 the time includes the penalty for blocks."""
     output = judged(path, "pick")
     assert len(output) > 100
     for where, name, size_bytes, kernel, us, blocks in output:

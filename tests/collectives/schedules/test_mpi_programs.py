@@ -134,7 +134,7 @@ def test_a_program_that_forgets_them_is_found_out():
 
 @pytest.mark.parametrize("n_ranks", [2, 3, 4, 7, 8, 13, 144])
 def test_the_in_order_binary_tree_is_open_mpis(n_ranks):
-    """Beside the loop of ompi_coll_base_topo_build_in_order_bintree, which looks for one rank at a time."""
+    """The reference is the loop of ompi_coll_base_topo_build_in_order_bintree, which looks for one rank at a time."""
     program = in_order_binary_reduce(n_ranks)
     check(program)
     parents: dict[int, int] = {}

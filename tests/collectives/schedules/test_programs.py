@@ -177,7 +177,7 @@ def test_what_cannot_be_is_refused():
 
 
 def test_a_send_waits_for_what_it_reads_and_for_nothing_else():
-    """In a ring: for the one send by which the same chunk came, and at first for nothing."""
+    """A send of a ring waits for the one send that delivered the same chunk, and the first sends wait for nothing."""
     result = schedule(ring_all_reduce(5))
     waits = np.diff(result.after_first)
     assert (waits[result.round == 0] == 0).all()
@@ -220,7 +220,9 @@ def lists(made: Schedule) -> list[list[int]]:
 @settings(max_examples=60)
 @given(seed=st.integers(0, 2**32 - 1), ranks=st.integers(2, 5), chunks=st.integers(1, 6), rounds=st.integers(1, 6))
 def test_the_schedule_is_that_of_a_plain_reading(seed, ranks, chunks, rounds):
-    """Of sends that make no sense too: several to one place in a round, put and added, near and far apart."""
+    """The schedule also holds for sends without meaning: several to one place in a round, put and added, near and far
+    apart.
+    """
     random = np.random.default_rng(seed)
 
     def some() -> Sends:

@@ -87,7 +87,7 @@ def test_a_round_of_65536_ranks_is_made_alone():
 
 
 def drop(made: Program, number: int, row: int) -> Program:
-    """Without one send."""
+    """Return the program without one send."""
 
     def make_round(which: int) -> Sends:
         sends = made.make_round(which)
@@ -134,7 +134,9 @@ def sent_chunks(made: Program) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 
 def per_gpu(name: str, kind: Collective, nodes: int, gpus: int) -> tuple[float, float]:
-    """What each GPU sends over NVLink and over its rail, in sizes of the collective; all must send the same."""
+    """Return the bytes that each GPU sends over NVLink and its rail, in sizes of the collective; all must send the
+    same.
+    """
     result = program(kind, name, nodes=nodes, gpus=gpus)
     inside, outside = (sent[: result.n_ranks] / result.n_parts for sent in sent_chunks(result))
     assert np.ptp(inside) == 0
@@ -201,7 +203,7 @@ def test_rings_of_an_even_number_of_nodes_stay_on_their_rails_and_share_them_eve
 
 
 def test_parts_for_a_rail_go_between_two_nodes_as_one_message():
-    """One for each pair of nodes and each rail; the pairwise exchange has one for each pair of GPUs."""
+    """Each pair of nodes and each rail has one message; the pairwise exchange has one for each pair of GPUs."""
     result = hierarchical_all_to_all(5, 4)
     item = result.make_round(2)
     pairs = set(zip(item.src.tolist(), item.dst.tolist(), strict=True))
@@ -211,7 +213,9 @@ def test_parts_for_a_rail_go_between_two_nodes_as_one_message():
 
 
 def collective_of(made: Program, begun: NDArray[np.float64]) -> NDArray[np.float64]:
-    """What each rank must have at the end, NaN where nobody cares; from the data of all, by the book."""
+    """Return the expected final data of each rank, NaN where any value is allowed, computed from the data of all by
+    definition.
+    """
     n, parts, kind = made.n_ranks, made.n_parts, made.collective
     own = [slice(rank * parts // n, (rank + 1) * parts // n) for rank in range(n)]
     ends = np.full((n, made.n_chunks), np.nan)

@@ -103,7 +103,7 @@ def test_a_matrix_of_nvidia_smi(tmp_path: Path) -> None:
 
 
 def test_a_matrix_as_it_comes_out_of_terminals(tmp_path: Path) -> None:
-    """With the prompt, Windows line ends, blanks behind; and what some drivers leave out or write otherwise."""
+    """The text has the prompt, Windows line ends and trailing blanks, and omissions and spellings of some drivers."""
     plain = template(tmp_path, MATRIX, H100)
     for text in (
         f"$ nvidia-smi topo -m\n{MATRIX}",

@@ -76,7 +76,7 @@ def test_each_gpu_hangs_below_the_bridge_of_its_rails_adapter(template: str) -> 
 
 
 def test_dual_port_storage_cards_are_one_pci_device_with_two_nets() -> None:
-    """As NCCL itself dumps a real DGX A100: one device at 61:00.0 with mlx5_4 and mlx5_5, all sixteen lanes."""
+    """NCCL's own dump of a DGX A100 has it: one device at 61:00.0 with mlx5_4 and mlx5_5, all sixteen lanes."""
     card = next(pci for pci in topology(cluster("dgx-a100")).iter("pci") if pci.get("busid") == "0000:61:00.0")
     assert [net.get("name") for net in card.iter("net")] == ["mlx5_4", "mlx5_5"]
     assert (card.get("link_speed"), card.get("link_width")) == ("16.0 GT/s PCIe", "16")

@@ -42,7 +42,7 @@ def cables(fabric: Fabric) -> set[tuple[str, str, str, float]]:
 
 
 def test_the_short_form_of_a_host_plan(read):
-    """As in UFM's own tests: the port of a host is its name and the adapter's."""
+    """UFM's own tests name the port of a host by its name and the adapter's."""
     fabric = read(
         SHORT + "SAT111092710053,SAT111092710053 ibp11s0f0,SAT11-0101-0927-20IB0,Port 1, Data\n"
         "SAT111092710053,SAT111092710053 ibp21s0f0,SAT11-0101-0927-20IB0,Port 2, Data\n"
@@ -112,7 +112,7 @@ def test_without_adapters_a_single_cable_in_port_1_makes_a_host(read):
 
 
 def test_a_cable_from_both_ends_and_an_empty_port(read):
-    """As UFM's plan creator writes them, for merging subnets."""
+    """UFM's plan creator writes them so, for merging subnets."""
     fabric = read(
         "StartDevice,StartPort,EndDevice,EndPort,State,Domain\n"
         "a,Port 2,b,Port 3,Active,In-Scope\nb,Port 3,a,Port 2,Active,In-Scope\na,Port 36,,,Disabled,Boundary\n"

@@ -28,7 +28,7 @@ def fabric() -> Fabric:
 
 
 def test_every_path_to_a_lid_of_another_node_has_a_line(fabric):
-    """By the switch that a path begins at; h3 is plugged in nowhere."""
+    """A path is listed by its first switch; h3 has no cable."""
     fabric.tables.path_sl[0, [2, 8]] = 3
     fabric.tables.path_sl[1, 5] = 15
     assert path_sl_text(fabric).splitlines() == [

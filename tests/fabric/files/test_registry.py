@@ -51,7 +51,7 @@ def test_every_suffix_writes_its_format(name, format_name, tmp_path):
 
 @pytest.mark.parametrize("entry", [e for e in FORMATS.values() if e.reads], ids=lambda e: e.name)
 def test_written_files_are_recognised_by_their_content(entry, tree, tmp_path):
-    """For any file name, except lab files, which only their suffix identifies."""
+    """The file name does not matter, except for lab files, which only their suffix identifies."""
     path = tmp_path / (f"anything{entry.suffixes[0]}" if entry.name == "lab" else "anything.log")
     path.write_text(files.to_text(tree, entry.name))
     again = files.read(path)

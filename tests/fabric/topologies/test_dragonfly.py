@@ -47,7 +47,9 @@ def test_ports_are_hosts_then_the_own_group_then_the_others():
 
 @given(st.integers(1, 5), st.integers(1, 5), st.data())
 def test_global_cables_are_even_between_groups_and_over_switches(a, h, data):
-    """At most one port per group stays empty, and only where the numbers leave no symmetric use for it."""
+    """At most one port per group stays empty, and only where the numbers leave no symmetric use for it: the rest is
+    even.
+    """
     g = data.draw(st.integers(2, a * h + 1), label="g")
     fabric = dragonfly(1, a=a, h=h, g=g)
     between = cables_between_groups(fabric)

@@ -116,7 +116,7 @@ def test_leaves_are_shared_out_evenly_over_the_pods():
 
 @given(st.floats(0, 1), st.integers(4, 12), st.sampled_from([1.0, 1.5, 2.0, 3.0]), st.sampled_from([2, 3]))
 def test_uplinks_are_spread_evenly_and_no_spine_is_oversubscribed(full, radix, oversubscription, height):
-    """From one host (full = 0) to as many as the tree can have (1)."""
+    """The number of hosts is from one (full = 0) to the maximum of the tree (1)."""
     down, up = split_ports(radix, oversubscription)
     assert down <= oversubscription * up
     most = radix * down * (radix // 2 if height == 3 else 1)

@@ -23,7 +23,7 @@ def switch_graph(fabric: Fabric) -> nx.MultiGraph:
 
 @given(dimensions, st.booleans())
 def test_the_grid_is_the_one_that_networkx_makes(dims, wrap):
-    """In the same order: networkx counts the last dimension slowest, so it gets them reversed."""
+    """The order is the same: networkx counts the last dimension slowest, so it gets them reversed."""
     fabric = (torus if wrap else mesh)(dims)
     expected = nx.grid_graph(dims[::-1], periodic=[wrap and size > 2 for size in dims[::-1]])
     names = {place: f"sw{index + 1}" for index, place in enumerate(sorted(expected))}

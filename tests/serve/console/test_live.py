@@ -1,4 +1,4 @@
-"""One story for all who listen."""
+"""Events of the console: all listeners get the same."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One UFM for all tests of its calls: each test has P_Keys and hosts of its own."""
+"""A UFM service for all tests of its calls: each test has its own P_Keys and hosts."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ from weft.wire.sa_query import component_mask, unpack_records
 
 
 class _Carrier:
-    """As much of one as a walk needs."""
+    """A carrier with the functions that a walk needs."""
 
     def __init__(self, subnet: Subnet, slot: int) -> None:
         self.subnet, self.slot = subnet, slot
@@ -92,7 +92,7 @@ class Asked:
 
 @pytest.fixture(scope="session")
 def tree() -> Asked:
-    """Nobody writes to it."""
+    """Return a tree that is only read."""
     return Asked("fat-tree:hosts=16,radix=8")
 
 

@@ -1,4 +1,4 @@
-"""What the administrator says of nodes, ports, links and tables, and how it refuses."""
+"""Records of nodes, ports, links and tables, and refusals."""
 
 from __future__ import annotations
 
@@ -82,7 +82,9 @@ def test_a_request_that_cannot_be_served_says_why(tree, header, status):
 
 
 def test_a_get_without_a_record_has_a_status_and_a_table_without_one_is_empty(tree):
-    """As OpenSM: the table is an RMPP message with no data; osmtest asks for LID 0xFFFF and wants success."""
+    """OpenSM does the same: the table is an RMPP message without data; osmtest asks for LID 0xFFFF and expects
+    success.
+    """
     expected = {"mask": component_mask(NodeRecord, "lid"), "record": NodeRecord(lid=0xFFFF)}
     assert SaMad.status.get(tree.send(SaAttribute.NODE_RECORD, method=Method.GET, **expected)) == SaStatus.NO_RECORDS
     answer = tree.send(SaAttribute.NODE_RECORD, **expected)
@@ -254,7 +256,7 @@ def test_lane_and_key_records_are_the_tables(make_subnet):
 
 
 def test_an_adapters_port_is_the_one_that_has_the_lid_whatever_number_is_asked_for(tree):
-    """As OpenSM; osmtest asks for port 0 of adapters."""
+    """OpenSM does the same; osmtest asks for port 0 of adapters."""
     arbitration = SaAttribute.VL_ARBITRATION_TABLE_RECORD, VLArbitrationTableRecord
     _, of_host = tree.ask(*arbitration, lid=tree.lid("h1"), output_port_num=0, block_num=3)
     assert [(record.output_port_num, record.block_num) for record in of_host] == [(1, 3)]

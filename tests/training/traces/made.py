@@ -74,7 +74,7 @@ def as_goal(program: Program, size_bytes: int) -> Trace:
 
 
 def sent_bytes(found: Trace, kind: Kind) -> Counter[tuple[int, int]]:
-    """From whom to whom, by what is sent, or by what is received."""
+    """Return the bytes from rank to rank, by sends or by receives."""
     result = Counter[tuple[int, int]]()
     for rank, own in enumerate(found.ranks):
         for node in own:

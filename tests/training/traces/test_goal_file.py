@@ -103,7 +103,7 @@ def test_what_is_written_is_read_back(made, tmp_path_factory):
 
 
 def _reached(nodes: dict[int | str, Node], end: str, begin: str) -> set[int | str]:
-    """From its end back to its begin."""
+    """Return whether the begin is reached from the end."""
     result: set[int | str] = set()
     left: list[int | str] = [end]
     while left:

@@ -1,4 +1,4 @@
-"""What a trace may have wrong is named before anything runs."""
+"""Errors of a trace are named before anything runs."""
 
 from __future__ import annotations
 

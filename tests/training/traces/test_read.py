@@ -67,7 +67,7 @@ def test_what_is_wrong_in_goal_is_named(tmp_path, old, new, said):
 
 
 def _observed(folder: Path, rank: int, **attributes: object) -> Path:
-    """As PyTorch's ExecutionTraceObserver writes them, but for what nobody reads."""
+    """Return a trace as PyTorch's ExecutionTraceObserver writes it, without unread fields."""
     about = {
         "collective_name": "allreduce",
         "dtype": "Float",
@@ -130,7 +130,7 @@ def test_what_the_observer_leaves_out_is_named(tmp_path, attributes, said):
 
 
 def _operated(folder: Path, rank: int, groups: int = 1) -> Path:
-    """As PyTorch 2.14 wrote it with gloo, but for what nobody reads."""
+    """Return a trace as PyTorch 2.14 wrote it with gloo, without unread fields."""
     tensor = [6, 7, 0, 1000, 4, "cpu"]
     result = [{"pg_name": str(group), "ranks": [], "group_size": 2} for group in range(groups)]
     called, kind = ("c10d::send", 54) if rank == 0 else ("c10d::recv_", 55)

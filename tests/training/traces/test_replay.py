@@ -176,7 +176,7 @@ def test_the_closed_form_is_nccls():
 
 
 def test_groups_of_one_name_share_thin_uplinks_in_closed_form():
-    """One pair of servers across the spines has the uplinks to itself; sixteen pairs, three to one, have not."""
+    """A single pair of servers across the spines has the uplinks to itself; sixteen pairs, three to one, have not."""
     fabric = routed("fat-tree:hosts=16,radix=8,oversubscription=3,server=dgx-h100")
     far = len(fabric.servers) // 2
     nodes, idle = [talk(1, 1 << 30, group="g")], [compute(1, 1)]
@@ -199,7 +199,7 @@ def test_a_trace_too_large_to_run_is_estimated_and_not_run_packet_by_packet(monk
 
 
 def test_ranks_that_do_the_same_are_run_once_where_they_are_many(monkeypatch):
-    """One rank stands for all, and all have its times."""
+    """A single rank represents all, and all have its times."""
     nodes = (compute(1, MS), talk(2, 1 << 20, 1))
     result = trace(*([] for _ in range(4)))
     same = type(result)(source="made", format="made", files=result.files, ranks=(nodes,) * 4, groups=result.groups)

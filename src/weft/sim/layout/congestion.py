@@ -34,9 +34,10 @@ _HAS_THRESHOLD, _HAS_MARKING_RATE = 1 << 2, 1 << 4  # bits of a switch's control
 _PORTS_PER_BLOCK, _BLOCK_ENTRIES = 32, 64
 # Defaults. Switches as set by the congestion control manager in MLNX_OFED (marking_rate 0xa, packet_size 0x200), from
 # half of the buffer on. That manager sizes the table by the fabric; here each entry adds an eighth of a packet time.
-# The timer is that of Gran et al., IPDPS 2010.
+# The timer is that of Gran et al., IPDPS 2010, for QDR; at a higher rate the same number of packets takes less time.
 DEFAULT_MARKS = (THRESHOLDS // 2, 10, 512)  # threshold, marking rate, bytes of a packet
-_DEFAULT_TABLE, _DEFAULT_INCREASE, _DEFAULT_TIMER_PS = 1 / (1 + np.arange(128) / 8), 1, 150 * _TICK_PS
+_DEFAULT_TABLE, _DEFAULT_INCREASE, _DEFAULT_TICKS = 1 / (1 + np.arange(128) / 8), 1, 150
+_DEFAULT_LINE_GBIT_S = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -83,12 +84,14 @@ def switch_marks(fabric: Fabric) -> NDArray[np.int64]:
     return marks
 
 
-def adapters(fabric: Fabric) -> Adapters:
+def adapters(fabric: Fabric, line_gbit_s: float) -> Adapters:
     """Return the settings of the adapters. Raise ConfigError if adapters differ."""
     if not is_set(fabric):
         each = np.ones(SERVICE_LEVELS, np.int64)
-        default = (_DEFAULT_INCREASE * each, 0 * each, _DEFAULT_TIMER_PS * each)
-        return Adapters(rate=_DEFAULT_TABLE, increase=default[0], least=default[1], timer_ps=default[2])
+        ticks = max(1, round(_DEFAULT_TICKS * _DEFAULT_LINE_GBIT_S / line_gbit_s))
+        return Adapters(
+            rate=_DEFAULT_TABLE, increase=_DEFAULT_INCREASE * each, least=0 * each, timer_ps=ticks * _TICK_PS * each
+        )
     tables = {slot: _table(fabric, slot) for slot in _settings(fabric, CcAttribute.CONGESTION_CONTROL_TABLE)}
     settings = _settings(fabric, CcAttribute.CA_CONGESTION_SETTING)
     both = {slot: (tuple(table), bytes(settings.get(slot, b""))) for slot, table in tables.items()}

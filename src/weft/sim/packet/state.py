@@ -223,8 +223,8 @@ class State(NamedTuple):
     drop_above: NDArray[np.int32]  # [queue] -> limit of the output queue in bytes
     pause_above: NDArray[np.int32]  # [queue] -> fill level at which the buffer sends a pause
     stuck_ps: NDArray[np.int64]  # [queue] -> time since when it is blocked, if it is
-    # [port] -> queue length up to which no packet is marked, and from which every one is (ECN); percentage just below
-    # that, in InfiniBand above the first; size of the smallest packet that is marked
+    # [port] -> queue length up to which no packet is marked, and from which every one is (ECN); packets in a million
+    # that are marked just below that, in InfiniBand above the first; size of the smallest packet that is marked
     marks: NDArray[np.int64]
     control_table: NDArray[np.float64]  # table of the congestion control
     packets: Records

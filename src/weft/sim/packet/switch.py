@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from weft.jit import ask, handler, part
+from weft.sim.congestion import MILLION
 from weft.sim.layout.records import NONE, FlowControl, Selection
 from weft.sim.packet.delay_lines import schedule
 from weft.sim.packet.link import blocks_bytes, transmit
@@ -114,15 +115,17 @@ def _mark(s, queue_index, packet_index):
     run = s.run[0]
     queue = s.queues[queue_index]
     packet = s.packets[packet_index]
-    low_bytes, high_bytes, percent, smallest_bytes = s.marks[queue.port]
+    low_bytes, high_bytes, share_ppm, smallest_bytes = s.marks[queue.port]
     if packet.carries != Carries.DATA or packet.bytes < smallest_bytes or queue.bytes <= low_bytes:
         return
     if run.flow == FlowControl.CREDITS:
         if queue.credits < blocks_bytes(packet.bytes):
             return  # a victim: the root of the congestion is downstream
     elif queue.bytes < high_bytes:
-        percent = percent * (queue.bytes - low_bytes) // (high_bytes - low_bytes)
-    if draw_below(s, 100) >= percent:
+        share_ppm = share_ppm * (queue.bytes - low_bytes) // (high_bytes - low_bytes)
+    else:
+        share_ppm = MILLION
+    if draw_below(s, MILLION) >= share_ppm:
         return
     packet.marked = 1
     s.plugs[queue.port].marked += 1

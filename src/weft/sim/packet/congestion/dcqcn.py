@@ -32,7 +32,7 @@ LINE_GBIT_S, STEP_PS, NOTIFY_PS = 40, 55_000_000, 50_000_000
 # NVIDIA Cumulus Linux, `nv set qos roce`: ECN from 150,000 bytes in the queue, always from 1,500,000, at all speeds,
 # with one large shared buffer. If each input pauses at its own share, every packet must be marked before that, or PFC
 # prevents ECN from acting (section 4 of the paper): then both are shares of an input buffer.
-ECN_LOW_BYTES, ECN_HIGH_BYTES, ECN_PERCENT = 150_000, 1_500_000, 100
+ECN_LOW_BYTES, ECN_HIGH_BYTES, ECN_PPM = 150_000, 1_500_000, 1_000_000
 ECN_LOW_PART, ECN_HIGH_PART = 1 / 4, 3 / 4
 
 
@@ -41,7 +41,7 @@ def ecn_marks(ports: Ports) -> NDArray[np.int64]:
     marks = np.zeros((len(ports.slot), 4), np.int64)
     marks[:, 0] = np.minimum(ECN_LOW_BYTES, ports.pause_bytes * ECN_LOW_PART)
     marks[:, 1] = np.minimum(ECN_HIGH_BYTES, ports.pause_bytes * ECN_HIGH_PART)
-    marks[:, 2] = ECN_PERCENT
+    marks[:, 2] = ECN_PPM
     return marks
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.sim.congestion import NEVER_BYTES, Control, Parameters, Ports
+from weft.sim.congestion import MILLION, NEVER_BYTES, Control, Parameters, Ports
 from weft.sim.engine import Network
 from weft.sim.layout import congestion
 
@@ -21,8 +21,8 @@ def prepare(ports: Ports, qps: Any) -> Parameters:
     marks = np.zeros((len(ports.slot), 4), np.int64)
     above_bytes = ports.room_bytes * (congestion.THRESHOLDS - threshold) // congestion.THRESHOLDS
     marks[:, 0] = np.where(threshold > 0, above_bytes, NEVER_BYTES)
-    marks[:, 2], marks[:, 3] = 100 // np.maximum(marking_rate, 1), smallest_bytes
-    adapters = congestion.adapters(ports.fabric)
+    marks[:, 2], marks[:, 3] = MILLION // np.maximum(marking_rate, 1), smallest_bytes
+    adapters = congestion.adapters(ports.fabric, ports.line_gbit_s)
     qps.step_ps, qps.ccti_increase, qps.ccti_min = (
         adapters.timer_ps[qps.sl],
         adapters.increase[qps.sl],
