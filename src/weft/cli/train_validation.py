@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from weft.cli.arguments import Form
-from weft.cli.output import console, print_data, table
+from weft.cli.output import Cell, console, print_data, table
 
 if TYPE_CHECKING:
     from weft.training.accuracy import Errors
@@ -42,7 +42,7 @@ def print_validation(form: Form) -> None:
         for figure in validate()
     ]
     console().print(table("Published steps beside weft's", columns, lines))
-    rows = [
+    rows: list[tuple[Cell, ...]] = [
         (
             row.source,
             row.steps,
