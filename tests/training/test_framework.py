@@ -57,6 +57,7 @@ def test_a_framework_sets_options_of_the_layout_that_are_not_given():
         ({"zero": 3}, 100, "megatron"),
         ({"zero": 3, "tp": 2}, 90, "megatron"),
         ({"precision": "fp16"}, 80, "deepspeed"),
+        ({"precision": "fp16"}, 90, "megatron"),
         ({"precision": "fp16", "framework": "megatron-2021"}, 80, "megatron-2021"),
     ],
 )

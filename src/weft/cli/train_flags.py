@@ -40,8 +40,8 @@ class Cut:
     """bf16, fp16, fp8, mxfp8 or nvfp4."""
     framework: str | None = None
     """Software, which sets kernels, launches and the overlaps below: megatron, nemo-2025, torchtitan, fsdp-eager,
-    deepspeed or megatron-2021. [fsdp-eager for --zero 3 without --tp and --pp before Blackwell; deepspeed for fp16;
-    else megatron]"""
+    deepspeed or megatron-2021. [fsdp-eager for --zero 3 without --tp and --pp before Blackwell; deepspeed for fp16
+    before Hopper; else megatron]"""
     sequence_parallel: OnOrOff = None
     """With --tp: shard norms and residuals along the sequence. [on, as the framework]"""
     overlap_grad_reduce: OnOrOff = None

@@ -19,7 +19,7 @@ from weft.fabric.rates import Sourced, read_data
 
 DEFAULT = "megatron"
 WITHOUT = " without "
-BLACKWELL_SM = 100
+HOPPER_SM, BLACKWELL_SM = 90, 100
 _FORMATS = {"fp16": "bf16"}  # with the same kernels
 
 
@@ -95,7 +95,7 @@ def choose_framework(fields: Mapping[str, Any], sm: int) -> str:
         return str(fields["framework"])
     if fields.get("zero") == 3 and sm < BLACKWELL_SM and not {"tp", "pp", "ep"} & fields.keys():
         return "fsdp-eager"
-    return "deepspeed" if fields.get("precision") == "fp16" else DEFAULT
+    return "deepspeed" if fields.get("precision") == "fp16" and sm < HOPPER_SM else DEFAULT
 
 
 def with_defaults(fields: Mapping[str, Any]) -> dict[str, Any]:
