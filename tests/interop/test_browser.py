@@ -14,6 +14,7 @@ import pytest
 from tests.patience import PATIENCE_S
 
 import weft
+from weft.cli import app
 from weft.draw import draw
 from weft.fabric.model import Fabric
 
@@ -21,7 +22,7 @@ pytestmark = pytest.mark.interop
 
 _OFFLINE = [
     *("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-quic", "--disable-sync"),
-    *("--disable-background-networking", "--disable-component-update", "--window-size=1600,1000"),
+    *("--disable-background-networking", "--disable-component-update"),
 ]
 _REPORT = """<script>
 const report = { errors: [] };
@@ -52,13 +53,19 @@ def _browser(peer: Callable[[str], str]) -> None:
 
 
 def run_page(fabric: Fabric, folder: Path, script: str) -> dict[str, Any]:
-    """Load the page in a browser, run the script in it, and return what it left in `report`."""
+    """Draw a fabric as a page and run the script in it."""
     draw(fabric, folder / "fabric.html")
-    page = (folder / "fabric.html").read_text(encoding="utf-8")
+    return run_script(folder / "fabric.html", folder, script)
+
+
+def run_script(document: Path, folder: Path, script: str, *, window: str = "1600,1000") -> dict[str, Any]:
+    """Load a page in a browser, run the script in it, and return what it left in `report`."""
+    page = document.read_text(encoding="utf-8")
     (folder / "page.html").write_text(page + _REPORT.replace("SCRIPT", script), encoding="utf-8")
     command = [
         "chromium",
         *_OFFLINE,
+        f"--window-size={window}",
         f"--user-data-dir={folder / 'browser'}",
         "--dump-dom",
         f"file://{folder / 'page.html'}",
@@ -129,3 +136,21 @@ def test_a_host_in_a_block_is_found_too(tmp_path: Path) -> None:
     assert report["chosen"] == "h19969..20000\n32 hosts"
     assert report["count"] == 1
     assert "leaf625" in report["lit"]
+
+
+def test_the_racks_of_a_plan_can_be_seen_whole_in_a_narrow_window(tmp_path):
+    """A wide row of racks was cut; now the page is as wide as the window, and the picture scrolls to its end."""
+    app(["plan", "--gpus", "512", "--folder", str(tmp_path / "plan")])
+    script = """
+      report.page = document.documentElement.scrollWidth <= innerWidth;
+      report.widest = Math.max(...[...document.querySelectorAll("figure")].map((f) => f.scrollWidth));
+      report.hidden = [...document.querySelectorAll("figure")].filter((figure) => {
+        figure.scrollLeft = 1e6;
+        const picture = figure.querySelector("iframe");
+        return picture && picture.getBoundingClientRect().right > figure.getBoundingClientRect().right + 1;
+      }).length;
+    """
+    report = run_script(tmp_path / "plan" / "report.html", tmp_path, script, window="1000,900")
+    assert report["page"]
+    assert report["widest"] > 1000
+    assert report["hidden"] == 0
