@@ -20,9 +20,8 @@ def test_a_speed_up_follows_from_the_time_waited(finding):
         assert compute_s == pytest.approx(each["fast_s"] * (1 - each["fast_waits"]), rel=1e-6)
         assert each["speedup"] == pytest.approx(each["slow_s"] / each["fast_s"])
         assert 0 <= each["fast_waits"] <= each["slow_waits"] < 1
-    assert (
-        finding.figures["jobs"]["mixture of experts over servers"]["fast_waits"] > 0.1
-    )  # nothing hides its all-to-all
+    experts = finding.figures["jobs"]["mixture of experts over servers"]
+    assert experts["fast_waits"] < 0.1 < experts["slow_waits"]  # launches hide the all-to-all on a fast network only
 
 
 def test_jobs_go_from_none_to_more_than_ten_times(finding):

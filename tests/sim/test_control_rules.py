@@ -91,7 +91,7 @@ def test_dcqcn_timers_scale_with_the_line_and_thresholds_are_shares_of_a_small_b
     qps = SimpleNamespace()
     parameters = dcqcn.prepare(ports, qps)
     assert (qps.step_ps, parameters.notify_ps) == (5_500_000, 5_000_000)
-    assert parameters.marks.tolist() == [[100_000, 300_000, 100, 0], [150_000, 1_500_000, 100, 0]]
+    assert parameters.marks.tolist() == [[100_000, 300_000, 1_000_000, 0], [150_000, 1_500_000, 1_000_000, 0]]
 
 
 # -- InfiniBand and TCP -----------------------------------------------------------------------------------------------

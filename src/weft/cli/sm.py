@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 
 from weft.cli.arguments import TABLES, File, Form, LabName
-from weft.cli.output import console, print_data, report_written
 from weft.cli.sm_flags import NOTHING, SmFlags, dump_folder, log_file, read_flags, sm_options
 from weft.errors import ConfigError, WeftError
 
@@ -58,6 +57,7 @@ def sm(
         Write all options with their defaults to this file, and end.
     """
     if create_config is not None:
+        from weft.cli.output import report_written
         from weft.fabric.files.atomic import write_atomically
         from weft.sm.conf.options import write_options
 
@@ -148,6 +148,8 @@ def _run(carrier: Carrier, options: Options, subnet: str, flags: SmFlags, *, onc
         stack.enter_context(obeying_signals(manager))
         up = run_warmed_up(manager, once=once)
     if form.is_data and options.state_file is not None:
+        from weft.cli.output import print_data
+
         print_data(form, _as_json(options.state_file, describe(manager, "stopped")))
     if once and not up:
         sys.exit(1)
@@ -170,6 +172,8 @@ def _show(state_file: Path | None, subnet: tuple[str, str] | None, *, form: Form
         )
     statuses = [(path, _with_live_status(path, status)) for path, status in statuses]
     if form.is_data:
+        from weft.cli.output import print_data
+
         print_data(form, [_as_json(path, status) for path, status in statuses])
         return
     statuses.sort(key=lambda entry: (not entry[1].is_running, -entry[1].at_s))
@@ -236,6 +240,8 @@ def _as_json(path: Path, status: Status) -> dict[str, Any]:
 
 
 def _print(path: Path, status: Status) -> None:
+    from weft.cli.output import console
+
     out = console()
     out.print(status.title, style="bold", markup=False)
     for label, value in (*_rows(status), ("state file", f"{path}, and its socket {path.with_suffix('.sock').name}")):

@@ -29,7 +29,6 @@ from weft.sm.pkey.table_upload import choose_pkeys, p_key_differences, read_pkey
 from weft.sm.pkey.tables import PKeyTables
 from weft.sm.port_info import bring_up, waiting_trunks, wanted_settings
 from weft.sm.protection import known_m_key, port_key
-from weft.sm.qos.congestion import set_up_congestion_control
 from weft.sm.qos.table_upload import choose_vl_tables, upload_vl_tables
 from weft.sm.state import State
 from weft.sm.ucast.adaptive import upload_adaptive
@@ -124,6 +123,8 @@ def configure(state: State, view: View, *, taking_over: bool = False) -> Report:
         state.log.say(Event.REFUSED, f"{name} refuses its settings")
 
     if state.options.congestion_control:
+        from weft.sm.qos.congestion import set_up_congestion_control  # rarely used
+
         for name in set_up_congestion_control(sender, view, contents, state.options):
             state.log.say_once(Event.REFUSED, f"{name} does not know congestion control, or has another CC_Key")
     state.lacking = pkeys.lacking

@@ -77,10 +77,6 @@ def _timed(workload: Workload, comm: Comm, n: int, seed: int) -> tuple[float, fl
     return time.perf_counter() - begin_s, result
 
 
-if __name__ == "__main__":
-    main(Path(sys.argv[1]), *map(int, sys.argv[2:5]))
-
-
 # The methods of `weft.collectives.live.world` on plain TCP sockets, with the same programs for collectives.
 #
 # Data that the kernel does not accept at once is copied, and sent whenever this rank waits.
@@ -183,3 +179,7 @@ class Sockets:
                     break
                 if not left[0]:
                     left.popleft()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), *map(int, sys.argv[2:5]))

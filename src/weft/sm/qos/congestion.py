@@ -128,8 +128,6 @@ def _sets(count: int, attribute: int, block: int, raw: bytes, cc_key: int) -> ND
 
 def set_up_congestion_control(sender: Sender, view: View, contents: Known, options: Options) -> list[str]:
     """Set up congestion control; return the nodes that do not support it, or have another CC_Key."""
-    from weft.sm.qos.congestion import congestion_mads  # few want it
-
     batch = congestion_mads(view.fabric, options, ~contents.fresh[view.fabric.ports.node])
     answers, answered = sender.exchange(batch.mads, batch.lids)
     took = answered & (column(answers, MadHeader.status) == 0)
