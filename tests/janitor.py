@@ -22,7 +22,7 @@ def hire() -> subprocess.Popen[bytes] | None:
     """Start a janitor for this process and its children; None where a parent has started one, as pytest for its
     workers.
 
-    In a session of its own: what kills us spares it.
+    It runs in its own session, so a signal to this one does not end it.
     """
     if MARK in os.environ:
         return None

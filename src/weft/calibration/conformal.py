@@ -14,9 +14,9 @@ measured over predicted times.
    larger by 1/n.
 3. Unseen classes. The same with whole classes left out gives the quantile for a class without published figures.
 
-So the band covers 90 % of the figures of a new source, averaged over sources, if it is like one drawn from those
-published. (Dunn, Wasserman, Ramdas: Distribution-Free Prediction Sets for Two-Layer Hierarchical Models, 2023; scores
-normalised as in Lei et al.: Distribution-Free Predictive Inference for Regression, 2018.)
+So the band covers 90 % of the figures of a new source, averaged over sources, if the new source resembles the
+published ones. (Dunn, Wasserman, Ramdas: Distribution-Free Prediction Sets for Two-Layer Hierarchical Models, 2023;
+scores normalised as in Lei et al.: Distribution-Free Predictive Inference for Regression, 2018.)
 """
 
 from __future__ import annotations
@@ -95,10 +95,10 @@ class Bands:
         """Return the quantile of scores with each source left out, where another one has its class."""
         scores: dict[str, list[float]] = {}
         for source, kinds in self.by_source.items():
-            others = frozenset({source})
+            left_out = frozenset({source})
             for kind, errors in kinds.items():
                 if any(name != source for name, _ in self._cells[kind[:1]]):
-                    centre, spread = self._scale(kind, others)
+                    centre, spread = self._scale(kind, left_out)
                     scores.setdefault(source, []).extend(abs(error - centre) / spread for error in errors)
         return _quantile(scores.values())
 
@@ -109,7 +109,7 @@ class Bands:
         if len({of_class for _, of_class in self._cells[()]}) > 1:
             for source, kinds in self.by_source.items():
                 for kind, errors in kinds.items():
-                    centre, spread = self._scale((), left_out=kind[:1])
+                    centre, spread = self._scale((), without_class=kind[:1])
                     own = scores.setdefault((source, kind[:1]), [])
                     own.extend(abs(error - centre) / spread for error in errors)
         return max(_quantile(scores.values()), self.quantile)
@@ -125,12 +125,16 @@ class Bands:
                     cell.setdefault((source, kind[: max(length, 1)]), []).extend(own)
         return {kind: {key: _Moments.of(own) for key, own in cell.items()} for kind, cell in errors.items()}
 
-    def _scale(self, kind: Kind, without: frozenset[str] = frozenset(), left_out: Kind | None = None) -> _Scale:
+    def _scale(self, kind: Kind, without: frozenset[str] = frozenset(), without_class: Kind | None = None) -> _Scale:
         """Return centre and spread of the errors of a kind, without some sources or without a class."""
         mean = square = 0.0
         for length in range(len(kind) + 1):
             cells = self._cells.get(kind[:length], {})
-            own = [cell for (source, of), cell in cells.items() if source not in without and of != left_out]
+            own = [
+                cell
+                for (source, of_class), cell in cells.items()
+                if source not in without and of_class != without_class
+            ]
             prior = PRIOR if length else 0.0
             total = prior + len(own)
             if total:
