@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
+import shutil
 import socket
 import struct
 import subprocess
@@ -16,9 +18,11 @@ from tests.lab.rdma import Host, all_active, managed, pair, wait_until
 from tests.patience import PATIENCE_S
 
 import weft
+from weft import runtime
 from weft.errors import ConfigError
 from weft.fabric.counters import Counter
 from weft.lab import attach
+from weft.lab.join import server
 from weft.lab.join import session as sessions
 from weft.lab.join.server import parse_address, show_address
 from weft.lab.lab import Lab
@@ -309,6 +313,39 @@ def test_a_cut_pulls_the_cable_and_programs_go_on_when_the_connection_is_back(la
         local.close()
         present.close()
     assert lab.state()["broken"] == []
+
+
+@pytest.mark.parametrize("writes_state", [True, False])
+def test_a_port_that_flaps_is_reported_held_down_until_it_is_active(tmp_path, capfd, monkeypatch, writes_state):
+    """The lab reads the end of the time from the state file of weft's manager; other managers do not publish it."""
+    monkeypatch.setattr(server, "ACTIVATION_S", PATIENCE_S if writes_state else 0.0)
+    with Lab(weft.load("fat-tree:hosts=8,radix=4"), f"f{os.getpid()}") as flapping:
+        folder = runtime.private_folder(runtime.folder() / f"{flapping.name}.cache")
+        state_file = (folder if writes_state else tmp_path) / "sm-h1.json"
+        options = {"flap_limit": 1, "flap_window_s": 3600.0, "state_file": state_file}
+        printed = ""
+
+        def prints(text: str) -> bool:
+            nonlocal printed
+            printed += capfd.readouterr().err
+            return text in printed
+
+        with managed(flapping, **options) as manager:
+            cable = Cable(flapping.accept_joins("127.0.0.1:0").address)
+            with joined(invitation(flapping, "h3", cable.address)):
+                cable.cut()
+                wait_until(lambda: manager.state.flaps.next_due_s() < math.inf)
+                cable.mend()
+                reason = "is held down by the subnet manager" if writes_state else "manager has made h3/1 Active"
+                wait_until(lambda: prints(reason))
+                assert ("until 20" in printed) == writes_state
+                assert f"weft sm status --lab {flapping.name}" in printed
+                assert "every port of h3 is Active" not in printed
+                manager.state.flaps.limit = 100
+                manager.reload()
+                wait_until(lambda: prints("every port of h3 is Active"))
+            cable.close()
+        shutil.rmtree(folder)
 
 
 def test_who_is_cut_off_gives_its_place_to_who_comes_and_hears_of_it(lab, cable, join, capfd):

@@ -167,7 +167,9 @@ class Lab:
 
         if self.join_server is not None:
             raise ConfigError(f"hosts join {self.name} at {self.join_server.address} already")
-        hosts = LabHosts(self._attachments, self._verbs_server, self.metered_paths)
+        hosts = LabHosts(
+            self._attachments, self._verbs_server, self.metered_paths, self.socket.with_name(f"{self.name}.cache")
+        )
         self.join_server = join_server = JoinServer(
             address, checked_token(token) if token else new_token(), self.name, hosts, self.errors
         )

@@ -65,6 +65,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     services: int = 0
     subscriptions: int = 0
     lids: dict[str, int] = {}  # port GUID -> its first LID
+    held_until_s: dict[str, float] = {}  # port that flaps, NODE_GUID/PORT -> when it is used again, since 1970
     sweeps_since: int = 0  # that the manager made after it could write its state for the last time
 
     @property
@@ -160,6 +161,10 @@ def describe(manager: Manager, sm_state: str = "") -> Status:
         services=services,
         subscriptions=subscriptions,
         lids={str(Guid(guid)): lid for guid, lid in state.remembered.items()},
+        held_until_s={
+            f"{Guid(guid)}/{port}": until_s - state.clock() + time.time()
+            for (guid, port), until_s in state.flaps.held_until_s().items()
+        },
     )
 
 

@@ -96,7 +96,7 @@ class JoinClient:
         self.host, self._lab, self._number = str(answer["host"]), str(answer["lab"]), str(answer["session"])
         self.sysfs: Mapping[str, Any] | None = answer.get("sysfs")
         self._watch = Watch()
-        self._session = Session(self._watch, on_cut=self._on_cut, on_bye=self._on_bye)
+        self._session = Session(self._watch, on_cut=self._on_cut, on_bye=self._on_bye, on_notice=_say)
         self._boundaries: dict[Channel, Boundary] = {}
         _clear_away()
         self._folder = runtime.private_folder(runtime.folder() / f"join-{secrets.token_hex(4)}")
@@ -193,8 +193,8 @@ class JoinClient:
             self._give_up(str(error))
             return
         _say(
-            f"{self.host} is connected to the lab at {self._invitation.address} again; its port works once the subnet "
-            "manager has made it Active, which takes a minute if it went down often"
+            f"{self.host} is connected to the lab at {self._invitation.address} again; its port is down until the"
+            " subnet manager makes it Active"
         )
 
     def _on_bye(self, why: str) -> None:

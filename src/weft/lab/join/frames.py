@@ -10,6 +10,7 @@
     CLOSE     its stream has ended
     ACK       so many frames of the kinds above have come since the host joined; also a sign of life
     BYE       the host leaves, or the lab ends: text says why
+    NOTICE    text from the lab for the user of the host
 
 A connection has a key for each direction, derived from the token and the handshake (`handshake`): without the token a
 frame cannot be added, changed or repeated. Frames are signed, not encrypted.
@@ -40,6 +41,7 @@ class Kind(IntEnum):
     CLOSE = 4
     ACK = 5
     BYE = 6
+    NOTICE = 7
 
 
 KEPT = frozenset((Kind.OPEN, Kind.DATA, Kind.CREDIT, Kind.CLOSE))  # until they are acknowledged

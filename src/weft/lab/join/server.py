@@ -2,18 +2,23 @@
 
 A host is taken while its connection stands. When it is cut the host's cables are pulled: the subnet manager notices, as
 of a server that loses power. Its programs' ports stay open for as long as the host said that it would try to come back;
-when it does, the cables are plugged and the streams go on where they were. Who joins as that host meanwhile takes its
-place. A host that leaves is, as before it came, one of the lab's own.
+when it does, the cables are plugged and the streams go on where they were. A machine that joins as that host meanwhile
+takes its place. A host that leaves is, as before it came, one of the lab's own.
+
+A plugged port works only after the subnet manager has made it Active, and a manager holds a port down that flaps: the
+server sends the joined machine a notice of either.
 """
 
 from __future__ import annotations
 
+import math
 import secrets
 import socket
 import time
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from typing import Any, Protocol
 
 from weft import runtime
@@ -28,6 +33,7 @@ TIMEOUT_MAX_S = 3600.0
 _MOST_PENDING = 64  # unauthenticated connections
 _GREETING_S = 10.0
 _BACKLOG = 64
+ACTIVATION_S = 10.0  # a subnet manager takes less for a port that it does not hold down
 
 
 class Hosts(Protocol):
@@ -49,6 +55,13 @@ class Hosts(Protocol):
 
     def plug(self, slots: frozenset[int]) -> None: ...
 
+    def inactive_ports(self, slots: frozenset[int]) -> dict[str, float]:
+        """Return the ports whose link is up but not Active, and until when the subnet manager holds each down.
+
+        Times are in seconds since 1970; 0 if the manager has not published one.
+        """
+        ...
+
     def sysfs(self, host: str) -> dict[str, Any]: ...
 
 
@@ -64,6 +77,14 @@ class _PendingConnection:
         return self.place.rpartition(":")[0]
 
 
+class _Ports(Enum):
+    """The state of a joined host's ports after they were plugged in."""
+
+    ACTIVE = auto()
+    HELD = auto()  # the subnet manager says so
+    LATE = auto()
+
+
 @dataclass(slots=True, eq=False, kw_only=True)
 class _JoinedHost:
     host: str
@@ -73,6 +94,8 @@ class _JoinedHost:
     timeout_s: float
     session: Session = field(init=False)
     until_s: float = 0.0  # it is waited for, while it is cut off
+    connected_s: float = 0.0
+    ports: _Ports | None = _Ports.ACTIVE  # as the last notice reported them; None: they were plugged in again
 
     @property
     def is_here(self) -> bool:
@@ -126,6 +149,7 @@ class JoinServer:
         for joined in list(self._joined_hosts.values()):
             if joined.is_here:
                 joined.session.on_timer()
+                self._report_ports(joined)
             elif joined.until_s < now_s:
                 self._forget(joined)
 
@@ -215,6 +239,7 @@ class JoinServer:
     def _connect(self, joined: _JoinedHost, pending: _PendingConnection, answer: bytes, received: int) -> None:
         wire = pending.handshake.wire(pending.connection)
         wire.say(answer)
+        joined.connected_s = time.monotonic()
         self._plug(joined)
         try:
             joined.session.connect(wire, received)
@@ -254,6 +279,7 @@ class JoinServer:
         if joined.is_here:  # it knows of a cut that is not known here
             joined.session.disconnect()
             self._cut(joined, "it has come again")
+        joined.ports = None
         return joined
 
     def _accept(self, joined: _JoinedHost, door: int) -> socket.socket | None:
@@ -273,6 +299,32 @@ class JoinServer:
         self._pulled -= mine
         if mine:
             self._hosts.plug(mine)
+
+    def _report_ports(self, joined: _JoinedHost) -> None:
+        """Notify a joined host if its ports have become Active, or if the subnet manager holds one down."""
+        inactive = self._hosts.inactive_ports(joined.slots)
+        until_s = max(inactive.values(), default=0.0)
+        is_late = joined.ports is None and time.monotonic() - joined.connected_s >= ACTIVATION_S
+        ports = _Ports.HELD if until_s else _Ports.ACTIVE if not inactive else _Ports.LATE if is_late else joined.ports
+        if ports is not None and ports is not joined.ports:
+            joined.ports = ports
+            joined.session.notify(self._notice(joined.host, inactive, until_s))
+
+    def _notice(self, host: str, inactive: dict[str, float], until_s: float) -> str:
+        names, status = ", ".join(inactive), f"`weft sm status --lab {self._lab}`"
+        if not inactive:
+            return f"every port of {host} is Active"
+        if not until_s:
+            return (
+                f"no subnet manager has made {names} Active within {ACTIVATION_S:g} s: none runs, or it holds down a"
+                f" port that went down often; on the lab's machine see {status}, or the log of OpenSM"
+            )
+        end = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(until_s))
+        return (
+            f"{names} is held down by the subnet manager until {end} ({math.ceil(until_s - time.time())} s), because"
+            " the link went down too often: wait until then, or restart the manager with a higher flap_limit (weft sm"
+            f" -F FILE); on the lab's machine {status} lists it"
+        )
 
     def _forget(self, joined: _JoinedHost, why: str = "") -> None:
         """Remove a host that left or does not come back; its cables stay pulled until another machine joins as it."""

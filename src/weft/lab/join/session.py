@@ -52,8 +52,10 @@ class Session:
         accept: Callable[[int], socket.socket | None] = lambda door: None,
         on_cut: Callable[[str], None],
         on_bye: Callable[[str], None],
+        on_notice: Callable[[str], None] = lambda text: None,
     ) -> None:
         self._watch, self._accept, self._on_cut, self._on_bye = watch, accept, on_cut, on_bye
+        self._on_notice = on_notice
         self.wire: Wire | None = None
         self.channels: dict[int, Channel] = {}
         self.received = 0  # frames of kinds that are kept
@@ -96,6 +98,12 @@ class Session:
         self.disconnect()
         for channel in list(self.channels.values()):
             self._drop(channel)
+
+    def notify(self, text: str) -> None:
+        """Send the peer a text; it is lost if the connection is."""
+        if self.wire is not None:
+            self.wire.put(pack(Kind.NOTICE, body=text.encode()[:BODY_BYTES]))
+            self._flush()
 
     def on_timer(self) -> None:
         """Give a sign of life, and look for one. To be called every second or two."""
@@ -180,6 +188,8 @@ class Session:
         elif frame.kind == Kind.BYE:
             self.disconnect()
             self._on_bye(frame.body.decode(errors="replace"))
+        elif frame.kind == Kind.NOTICE:
+            self._on_notice(frame.body.decode(errors="replace"))
         elif frame.kind == Kind.OPEN:
             self._on_open(frame.channel, frame.body[0])
         elif (channel := self.channels.get(frame.channel)) is None:

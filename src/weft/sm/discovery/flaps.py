@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -42,7 +41,7 @@ class Flaps:
                 times.popleft()
             if not times:
                 del self._times[end]
-        held = dict(self._held())
+        held = self.held_until_s()
         linked = view.plugged if held else view.plugged[:0]
         slots = linked[np.array([end in held for end in _ends(view, linked)], bool)]
         reasons = tuple(
@@ -54,13 +53,13 @@ class Flaps:
 
     def next_due_s(self) -> float:
         """Return when the first link may be used again: nothing else triggers a sweep then."""
-        return min((until_s for _, until_s in self._held()), default=math.inf)
+        return min(self.held_until_s().values(), default=math.inf)
 
-    def _held(self) -> Iterator[tuple[End, float]]:
-        """Yield the ends that are excluded, and until when: then one of the last `limit` flaps leaves the window."""
-        for end, times in self._times.items():
-            if len(times) >= self.limit:
-                yield end, times[-self.limit] + self.window_s
+    def held_until_s(self) -> dict[End, float]:
+        """Return the excluded ends, and when one of the last `limit` flaps of each leaves the window."""
+        return {
+            end: times[-self.limit] + self.window_s for end, times in self._times.items() if len(times) >= self.limit
+        }
 
 
 def _ends(view: View, slots: NDArray[np.intp]) -> list[End]:
