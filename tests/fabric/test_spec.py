@@ -95,7 +95,17 @@ def test_no_spec_fails_with_anything_but_a_clear_refusal(spec):
 def test_the_topologies_are_described_for_people_and_for_programs():
     described = {topology.name: topology for topology in describe()}
     assert list(described) == sorted(described)
-    assert set(described) >= {"star", "fat-tree", "superpod", "dragonfly", "dragonfly+", "torus", "mesh", "hyperx"}
+    assert set(described) >= {
+        "star",
+        "fat-tree",
+        "superpod",
+        "dragonfly",
+        "dragonfly+",
+        "torus",
+        "mesh",
+        "hyperx",
+        "slim-fly",
+    }
     fat_tree = described["fat-tree"]
     assert fat_tree.usage == (
         "fat-tree:hosts=N[,server=host][,levels=N][,pods=N][,oversubscription=1][,switch=NAME][,radix=N][,speed=NAME]"

@@ -32,6 +32,7 @@ calls = st.one_of(
         st.just("dragonfly+"),
         st.fixed_dictionaries({"p": few, "leaves": few, "spines": few, "h": few}, optional={"g": few}),
     ),
+    st.tuples(st.just("slim-fly"), st.fixed_dictionaries({"q": st.sampled_from([3, 5])}, optional={"hosts": few})),
     st.tuples(st.sampled_from(["torus", "mesh", "hyperx"]), st.fixed_dictionaries({"dims": sizes, "hosts": few})),
 )
 RADIX = 12
@@ -175,6 +176,7 @@ SMALL = {
     "torus": "torus:3x3",
     "mesh": "mesh:2x2",
     "hyperx": "hyperx:2x2",
+    "slim-fly": "slim-fly:q=3",
 }
 NETWORKS = (Technology.INFINIBAND, Technology.ETHERNET)
 LABELS = [one.label(width) for one in speeds() if one.technology in NETWORKS for width in one.widths]

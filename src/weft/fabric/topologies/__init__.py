@@ -12,6 +12,7 @@ from weft.fabric.topologies.dragonfly import dragonfly, dragonfly_plus
 from weft.fabric.topologies.fat_tree import fat_tree
 from weft.fabric.topologies.hyperx import hyperx
 from weft.fabric.topologies.registry import TOPOLOGIES
+from weft.fabric.topologies.slim_fly import slim_fly
 from weft.fabric.topologies.star import star
 from weft.fabric.topologies.superpod import superpod
 from weft.fabric.topologies.torus import mesh, torus
@@ -25,6 +26,7 @@ __all__ = [
     "hyperx",
     "mesh",
     "registry",
+    "slim_fly",
     "star",
     "superpod",
     "torus",

@@ -34,6 +34,7 @@ TOPOLOGIES: Registry[Callable[..., Fabric]] = Registry(
         "fat-tree": f"{_HERE}.fat_tree:fat_tree",
         "hyperx": f"{_HERE}.hyperx:hyperx",
         "mesh": f"{_HERE}.torus:mesh",
+        "slim-fly": f"{_HERE}.slim_fly:slim_fly",
         "star": f"{_HERE}.star:star",
         "superpod": f"{_HERE}.superpod:superpod",
         "torus": f"{_HERE}.torus:torus",
