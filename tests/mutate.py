@@ -23,9 +23,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from enum import StrEnum
 from pathlib import Path
 from types import CodeType, FrameType, FunctionType
 
@@ -41,7 +42,23 @@ _AFRESH_CPU_S = 150  # the same in a new process, which imports and collects fir
 _INTERPRETED_S = 3  # CPU time for a test of kernels, interpreted; those that take longer do not run
 _INTERPRETED = "NUMBA_DISABLE_JIT"
 _SHARED = ("conformance", "crosscheck", "physics")  # folders with tests of several packages
+_NEEDS_IMPORT = 2  # exit status
 _CPU_S = 20  # CPU time for the tests of a mutant; the others of its tests do not run
+
+
+class Outcome(StrEnum):
+    """The result of the tests of a mutant."""
+
+    KILLED = "killed"  # a test failed
+    SURVIVED = "survived"
+    TIMED_OUT = "timed out"  # no test failed within the limits of time
+
+
+def outcome_of(status: int) -> Outcome:
+    """Return the outcome that an exit status stands for; `fork` and the limit of CPU time end processes by signals."""
+    if status in (-signal.SIGKILL, -signal.SIGXCPU):
+        return Outcome.TIMED_OUT
+    return Outcome.SURVIVED if status in (0, pytest.ExitCode.NO_TESTS_COLLECTED) else Outcome.KILLED
 
 
 # -- which tests -------------------------------------------------------------------------------------------------------
@@ -168,17 +185,18 @@ class MutantRuns:
         else:
             for test in left_out:
                 self._report(f"{test} fails without a mutant and is left out")
-        survivors = 0
+        outcomes: Counter[Outcome] = Counter()
         for mutant in self._mutants:
             copy = self._sources / mutant.path.relative_to(ROOT / "src")
             original = copy.read_bytes()
             copy.write_bytes(mutant.apply(original))
-            if self._survives(mutant, copy, find_function(original, mutant.line)):
-                survivors += 1
-                self._report(mutant.describe(original))
+            outcome = self._test(mutant, copy, find_function(original, mutant.line))
+            outcomes[outcome] += 1
+            if outcome is not Outcome.KILLED:
+                self._report(f"{outcome}: {mutant.describe(original)}")
             copy.write_bytes(original)
-        killed = len(self._mutants) - survivors
-        self._report(f"{len(self._mutants)} mutants run, {killed} killed, {survivors} survived")
+        counts = ", ".join(f"{outcomes[outcome]} {outcome}" for outcome in Outcome)
+        self._report(f"{len(self._mutants)} mutants run, {counts}")
         return True
 
     def _record(self) -> int:
@@ -195,20 +213,20 @@ class MutantRuns:
             )
         return 0
 
-    def _survives(self, mutant: Mutant, copy: Path, function: FunctionNode | None) -> bool:
+    def _test(self, mutant: Mutant, copy: Path, function: FunctionNode | None) -> Outcome:
         line = function and min([function.lineno, *(decorator.lineno for decorator in function.decorator_list)])
         record = self._record_of_calls
         tests = record.tests_of(copy, line)
         if not tests or line is None:  # at an import, in a kernel, whose calls are not recorded, or by other packages
             tests = record.tests_of(copy, None) or [str(file) for file in self._graph.tests_of(mutant.path)]
-            return not tests or _run_afresh(tests)
+            return _run_afresh(tests) if tests else Outcome.SURVIVED
         cpu_limit_s = 10 + 5 * sum(record.cpu_s[test] for test in tests)
         status = fork(lambda: self._run_patched(copy, [self._items[test] for test in tests]), cpu_limit_s)
-        return _run_afresh(tests) if status == 2 else status == 0
+        return _run_afresh(tests) if status == _NEEDS_IMPORT else outcome_of(status)
 
     def _run_patched(self, copy: Path, items: list[pytest.Item]) -> int:
         if not patch_functions(copy, copy.read_bytes()):
-            return 2
+            return _NEEDS_IMPORT
         self._failed = False
         for item, following in zip(items, [*items[1:], None], strict=True):
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
@@ -221,16 +239,16 @@ def _fail_slow_test(_number: int, _frame: FrameType | None) -> None:
     pytest.fail("takes too long")
 
 
-def _run_afresh(tests: Iterable[str]) -> bool:
-    """Return whether tests pass in a new process: a change outside functions needs a new import."""
+def _run_afresh(tests: Iterable[str]) -> Outcome:
+    """Return the outcome of tests in a new process: a change outside functions needs a new import."""
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", "not slow", *tests]
     null = subprocess.DEVNULL
     with subprocess.Popen(command, cwd=ROOT, stdout=null, stderr=null, start_new_session=True) as process:
         resource.prlimit(process.pid, resource.RLIMIT_CPU, (_AFRESH_CPU_S, resource.RLIM_INFINITY))
         try:
-            return process.wait(_WALL_LIMIT_S) in (0, 5)  # 5: no test was collected
+            return outcome_of(process.wait(_WALL_LIMIT_S))
         except subprocess.TimeoutExpired:
-            return False
+            return Outcome.TIMED_OUT
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)

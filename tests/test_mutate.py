@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import signal
 import time
 
 from tests.import_graph import ROOT, ImportGraph
 from tests.mutants import find_function, find_mutants
-from tests.mutate import CallRecord, fork, list_sources, patch_functions, select_mutants
+from tests.mutate import CallRecord, Outcome, fork, list_sources, outcome_of, patch_functions, select_mutants
 
 SOURCE = """
 LIMIT = 8
@@ -109,7 +110,18 @@ def test_a_fork_returns_its_status_and_ends_at_its_limit_of_cpu_time():
     assert fork(lambda: 0, 1) == 0
     assert fork(lambda: 3, 1) == 3
     assert fork(_raise, 1) == 1
-    assert fork(_spin, 0) < 0
+    assert outcome_of(fork(_spin, 0)) is Outcome.TIMED_OUT
+
+
+def test_a_mutant_past_a_time_limit_is_neither_killed_nor_a_survivor():
+    assert outcome_of(fork(_sleep, 1, wall_limit_s=0.1)) is Outcome.TIMED_OUT
+    assert [outcome_of(status) for status in (0, 5)] == [Outcome.SURVIVED] * 2  # all pass; no test was collected
+    assert [outcome_of(status) for status in (1, 2, -signal.SIGSEGV)] == [Outcome.KILLED] * 3
+
+
+def _sleep() -> int:
+    time.sleep(60)
+    return 0
 
 
 def _raise() -> int:
