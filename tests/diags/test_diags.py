@@ -11,18 +11,20 @@ import weft
 from weft.cli import subnets
 from weft.cli.diag import diag
 from weft.diags import TOOLS, show, tool
+from weft.diags.ibnetdiscover import to_text
 from weft.diags.ibstat import query_own_node
-from weft.diags.query import Target, get_counters, get_smp
+from weft.diags.query import Target, get_counters, get_smp, parse_target
 from weft.errors import ConfigError, SubnetError, UnknownName
 from weft.fabric.model import Fabric
 from weft.fabric.views import Port
-from weft.mad import faults
+from weft.mad import faults, pma
 from weft.mad.discover import discover
 from weft.mad.local import LocalCarrier, ManualClock
 from weft.mad.subnet import Subnet
 from weft.routing.route import route
+from weft.wire.mad import ClassPortInfo
 from weft.wire.perf import PerfAttribute
-from weft.wire.port_info import PortInfo, PortState
+from weft.wire.port_info import Capability, Capability2, LinkSpeed, PortInfo, PortState
 from weft.wire.smp import NodeInfo, SmpAttribute, SwitchInfo
 
 
@@ -82,6 +84,36 @@ def test_ibnetdiscover_prints_switches_first(carrier):
     assert set(words) == {"Switch", "Ca"}
 
 
+@pytest.mark.parametrize(
+    ("mask", "mask2", "speed"),
+    [
+        (0, 0, "QDR"),
+        (0, Capability2.IS_EXTENDED_SPEEDS_2_SUPPORTED, "QDR"),
+        (Capability.IS_EXTENDED_SPEEDS_SUPPORTED, 0, "NDR"),
+        (Capability.IS_EXTENDED_SPEEDS_SUPPORTED, Capability2.IS_EXTENDED_SPEEDS_2_SUPPORTED, "XDR"),
+    ],
+)
+def test_ibnetdiscover_reads_extended_speeds_only_if_masks_of_the_adapter_or_of_port_0_have_them(mask, mask2, speed):
+    """The masks at the other ports of a switch do not count, unless its port 0 was not found."""
+    fabric = weft.load("star:hosts=2")
+    subnet, switch, host = Subnet(fabric), fabric.switches[0].index, fabric.find_port("h1/1")
+    carrier, infos, first = LocalCarrier(subnet, host.slot), subnet.devices.port_info, int(fabric.first_port[switch])
+    for slot in (host.slot, host.peer.slot):
+        infos[slot][:] = PortInfo.unpack(bytes(infos[slot])).replace(**LinkSpeed.XDR.active_fields).raw
+    for slot, reverse in ((host.slot, False), (first, False), (host.peer.slot, True)):
+        both = (Capability.IS_EXTENDED_SPEEDS_SUPPORTED, Capability2.IS_EXTENDED_SPEEDS_2_SUPPORTED)
+        PortInfo.capability_mask.set(infos[slot], mask ^ both[0] if reverse else mask)
+        PortInfo.capability_mask2.set(infos[slot], mask2 ^ both[1] if reverse else mask2)
+
+    def speeds(text: str) -> list[str]:
+        return [line.split()[-1] for line in text.splitlines() if '# "h1 mlx5_0" lid' in line or line[:4] == "[1]("][:2]
+
+    found = discover(carrier)
+    assert speeds(to_text(found)) == [f"4x{speed}"] * 2
+    del found.nodes[int(fabric.nodes.guid[switch])].ports[0]
+    assert speeds(to_text(found))[0] == f"4x{'QDR' if mask else 'NDR' if mask2 else 'XDR'}"
+
+
 @pytest.mark.parametrize(("description", "name"), [("h1", "mlx5_0"), ("h1 mlx5_7", "mlx5_7"), ("", "mlx5_0")])
 def test_the_name_of_an_adapter_is_the_last_word_of_its_description(carrier, description, name):
     node = devices_of(carrier).fabric.find_node("h1").index
@@ -122,6 +154,13 @@ def test_ibtracert_names_a_switch_without_a_route_and_a_port_that_is_not_active(
     assert len(trace(subnet, local, present)) == 2 + 2
     (info,) = subnet.devices.switch_info.values()
     SwitchInfo.linear_fdb_top.set(info, present.lid - 1)
+    with pytest.raises(SubnetError, match=f"has no route to LID {present.lid}: its entry is 3, its table ends at"):
+        trace(subnet, local, present)
+    SwitchInfo.linear_fdb_top.set(info, present.lid)
+    assert len(trace(subnet, local, present)) == 2 + 2
+    NodeInfo.num_ports.set(subnet.devices.node_info[fabric.switches[0].index], present.peer.number)
+    assert len(trace(subnet, local, present)) == 2 + 2
+    NodeInfo.num_ports.set(subnet.devices.node_info[fabric.switches[0].index], present.peer.number - 1)
     with pytest.raises(SubnetError, match=f"has no route to LID {present.lid}: its entry is 3, its table ends at"):
         trace(subnet, local, present)
     SwitchInfo.linear_fdb_top.set(info, int(fabric.tables.lid.max()))
@@ -169,6 +208,24 @@ def test_ibstat_and_ibstatus_of_a_port_without_a_manager(carrier):
 def test_invalid_arguments_are_refused_with_the_rule(carrier, name, arguments, rule):
     with pytest.raises(ConfigError, match=rule):
         tool(name)(carrier, arguments)
+
+
+def test_lids_of_a_query_are_unicast():
+    assert [parse_target(text, directed=False).lid for text in ("1", "0xbfff")] == [1, 0xBFFF]
+    with pytest.raises(ConfigError, match="0xc000 is not a unicast LID: give 1 to 49151"):
+        parse_target("0xc000", directed=False)
+
+
+def test_perfquery_prints_additional_extended_counters_only_if_the_port_has_them(monkeypatch):
+    subnet, fabric = configured("star:hosts=3")
+    carrier, lid = LocalCarrier(subnet, fabric.find_port("h1/1").slot), fabric.find_port("h2/1").lid
+    assert "SymbolErrorCounter" in tool("perfquery")(carrier, ["-x", str(lid), "1"])
+    plain = ClassPortInfo.unpack(pma._CLASS_INFO).replace(capability_mask2=1 << 4).raw
+    monkeypatch.setattr(pma, "_CLASS_INFO", plain.ljust(192, b"\0"))
+    text = tool("perfquery")(carrier, ["-x", str(lid), "1"])
+    assert "CapMask2: 0x0000010)" in text
+    assert "PortMulticastRcvPkts" in text
+    assert "SymbolErrorCounter" not in text
 
 
 def test_a_missing_answer_is_an_error_with_the_target(carrier):

@@ -53,6 +53,15 @@ def test_the_network_is_as_before(pod):
         assert before == after
 
 
+def test_groups_of_adaptive_routing_stay(pod):
+    joined, before = join_nvlinks(pod), pod.tables
+    assert len(before.ar_ports)
+    assert (joined.tables.ar_ports == before.ar_ports).all()
+    rows = joined.tables.switch_row[[joined.node_index[switch.name] for switch in pod.switches]]
+    groups = before.ar_group[before.switch_row[[switch.index for switch in pod.switches]]]
+    assert (joined.tables.ar_group[rows, : groups.shape[1]] == groups).all()
+
+
 def test_virtual_lanes_of_the_network_stay():
     torus = route(weft.load("torus:6x6,server=dgx-a100")).fabric
     joined = join_nvlinks(torus)

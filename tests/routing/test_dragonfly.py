@@ -151,6 +151,16 @@ def test_a_detour_goes_through_one_other_group():
     assert all(len(set(rest)) == 8 for rest in through.values())  # 8 hosts in a group, 8 other groups
 
 
+def test_detours_of_three_groups_go_through_the_third():
+    paths = Paths(routed(weft.load("dragonfly:p=2,a=4,h=2,g=3"), lmc=1).fabric)
+    ways = [
+        paths.groups(paths.walk(source, index))
+        for index in np.flatnonzero(paths.is_detour).tolist()
+        for source in range(paths.graph.n_switches)
+    ]
+    assert {tuple(way) for way in ways if len(way) == 3} == set(itertools.permutations(range(3)))
+
+
 def test_detours_take_the_weight_off_the_link_between_two_groups():
     """All of group 1 sends to all of group 2: 64 pairs on one link, or 8 on each link of 8 detours."""
     fabric = routed(weft.load("dragonfly:p=2,a=4,h=2"), lmc=1).fabric
