@@ -109,3 +109,14 @@ def test_a_sender_with_a_slow_path_record_sends_no_faster(devices, control):
         goodput_gbit_s[rate_gbit_s] = engine.run(devices.fabric, traffic, options).goodput_gbit_s
     assert 90 < goodput_gbit_s[100.0] < 100
     assert goodput_gbit_s[400.0] == goodput_gbit_s[np.inf] > 200
+
+
+def test_a_sender_with_a_slow_path_record_sends_no_burst_after_a_pause(devices):
+    engine, slots = find_engine("packet"), np.array(ports(devices))
+    lids, later_ps = devices.tables.lid[slots[::-1]], 1_000_000_000
+    devices.tables.paths = HostPaths.of(slots, lids, [0, 0], [0xFFFF] * 2, [4096] * 2, 100.0)
+    alone, again = (
+        engine.run(devices.fabric, Traffic.make([slots[0]] * n, [slots[1]] * n, 1 << 15, start_ps=[0, later_ps][:n]))
+        for n in (1, 2)
+    )
+    assert again.finish_ps.tolist() == [alone.finish_ps[0], alone.finish_ps[0] + later_ps]

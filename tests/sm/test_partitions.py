@@ -15,6 +15,7 @@ from weft.fabric.files.text import read_text
 from weft.fabric.kinds import NodeKind
 from weft.sm.pkey.partitions import NO_FILE, Everyone, Member, Membership, Partition, Partitions
 from weft.sm.pkey.partitions_conf import parse_partitions
+from weft.sm.pkey.table_upload import _without_what_moves
 from weft.sm.pkey.tables import INBOUND, OUTBOUND, may_talk, wanted_pkeys
 
 FABRIC = weft.load("fat-tree:hosts=8,radix=4,speed=HDR")
@@ -375,3 +376,12 @@ def test_members_of_different_tenants_share_no_key():
         same = (a in red) == (b in red)
         held = (set(table[SLOT[name] + 1].tolist()) for name in (a, b))
         assert bool(may_talk(*held)) == same
+
+
+@pytest.mark.parametrize(("held", "given"), [(0x8001, 0x8001), (0x8001, 0x0001), (0x0001, 0x8001)])
+def test_a_key_that_moves_to_another_port_is_removed_before_it_is_written_there(held, given):
+    current, expected = (np.array(keys, np.uint16) for keys in ([[0x8002, held], [0x8002, 0]], [[0, 0], [0, given]]))
+    (first,) = _without_what_moves(current, expected)
+    assert first.tolist() == [[0x8002, 0], [0x8002, 0]]
+    expected[1, 1] = 0x8003
+    assert not list(_without_what_moves(current, expected))

@@ -19,7 +19,7 @@ from weft.routing.engine import Options as RoutingOptions
 from weft.routing.route import route
 from weft.sm.discovery.known import carried_over
 from weft.sm.mcast.groups import RECEIVES
-from weft.sm.mcast.trees import fill_trees, upload_multicast
+from weft.sm.mcast.trees import _wide, fill_trees, upload_multicast
 from weft.sm.port_info import activate, arm, wanted_settings
 from weft.sm.ucast.lids import choose_lids
 from weft.wire.bulk import column, fill
@@ -352,3 +352,12 @@ def test_switches_without_a_multicast_table_are_left_out_of_trees():
     row = desk.view.fabric.tables.switch_row[spine]
     assert not desk.view.fabric.tables.mft[row].any()
     assert all(desk.view.fabric.tables.mft[:, group.mlid - FIRST].any() for group in groups)
+
+
+def test_a_table_that_grows_by_words_keeps_its_columns():
+    table = np.arange(2 * 64, dtype=np.uint16).reshape(2, 64, 1)
+    grown = _wide(table, 32, 2)
+    assert grown.shape == (2, 64, 2)
+    assert (grown[:, :, :1] == table).all()
+    assert not grown[:, :, 1].any()
+    assert _wide(table, 64, 1) is table

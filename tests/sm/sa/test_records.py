@@ -35,7 +35,7 @@ from weft.wire.sa import (
     VLArbitrationTableRecord,
 )
 from weft.wire.sa_query import component_mask, components, matches
-from weft.wire.smp import SMInfo, SMState
+from weft.wire.smp import NodeInfo, SMInfo, SMState, SwitchInfo
 
 FORMS = (NodeRecord, PortInfoRecord, LinkRecord, PathRecord, MCMemberRecord, MulticastForwardingTableRecord)
 TRUSTED = {"sm_key": 1}
@@ -253,6 +253,19 @@ def test_lane_and_key_records_are_the_tables(make_subnet):
     _, keys = requests.ask(SaAttribute.P_KEY_TABLE_RECORD, PKeyTableRecord, header=TRUSTED, lid=requests.lid("h1"))
     held = [key for record in keys for key in record.table.p_key]
     assert held == tables.pkey[requests.slot("h1")].tolist()
+
+
+def test_key_records_of_a_switch_have_its_own_capacity_at_port_0_and_that_of_enforcement_at_the_others(make_subnet):
+    requests = make_subnet("star:hosts=3")
+    view = requests.view
+    fill(view.node_info, NodeInfo.partition_cap, 33)
+    fill(view.switch_info, SwitchInfo.partition_enforcement_cap, 65)
+    switch = int(np.flatnonzero(view.is_switch)[0])
+    lid = int(view.fabric.tables.lid[view.fabric.first_port[switch]])
+    _, keys = requests.ask(SaAttribute.P_KEY_TABLE_RECORD, PKeyTableRecord, header=TRUSTED, lid=lid)
+    ports = range(1, int(view.fabric.nodes.n_ports[switch]) + 1)
+    expected = [(0, 0), (0, 1), *((port, block) for port in ports for block in range(3))]
+    assert [(record.port_num, record.block_num) for record in keys] == expected
 
 
 def test_an_adapters_port_is_the_one_that_has_the_lid_whatever_number_is_asked_for(tree):

@@ -127,7 +127,7 @@ def _leave(a, at, out, sl, size_bytes):
         vl = np.int64(a.sl2vl[row, sl])
     if vl >= (DATA_VLS[a.port_info[out, VLS] >> 4] if ran else 15):
         return (at, 0, _NO_RELAY) if a.row[node] >= 0 else (out, 0, _NO_VL)
-    if ran and size_bytes > (128 << (a.port_info[out, MTU] >> 4)) + HEADERS_BYTES:
+    if ran and size_bytes > (128 << np.int64(a.port_info[out, MTU] >> 4)) + HEADERS_BYTES:
         return out, 0, _TOO_LONG
     return out, vl, _GOES_ON
 
