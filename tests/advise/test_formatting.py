@@ -216,3 +216,7 @@ def test_fabrics_at_the_budget_are_paid_and_ties_go_to_the_simpler_fabric():
     at_budget = advice(*FABRICS, budget_usd=200.0)
     assert at_budget.verdict.too_dear == ()
     assert advice((1.0, 100), (1.0, 100), (1.0, 100)).answer == "Ethernet"
+
+
+def test_storage_on_the_other_fabric_is_discussed_only_if_such_fabrics_were_compared():
+    assert len(reasons(*FABRICS, workload="storage").splitlines()) == 2
