@@ -106,7 +106,7 @@ def test_reasons_have_times_prices_and_costs_relative_to_the_best():
     time, money = reasons(*FABRICS).splitlines()
     lost = "50.0 % of it lost to the network"
     assert time == (f"One step takes 1.00 s, {lost}; {ROCE.label} 20 % longer, {ETHERNET.label} 5.0 times as long.")
-    assert f"{ROCE.label} 0.45 times as much, {ETHERNET.label} 0.4 times as much." in money
+    assert f"cards included; {ROCE.label} 0.45 times as much, {ETHERNET.label} 0.4 times as much." in money
     assert "10^9 tokens cost 1,200 USD" in money
     assert money.endswith(f"{ROCE.label} +9 %, {ETHERNET.label} +350 %.")
 

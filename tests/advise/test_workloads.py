@@ -9,7 +9,7 @@ import pytest
 from weft.advise import rows
 from weft.advise.case import Case
 from weft.advise.option import fabrics, options
-from weft.advise.rows import Bench
+from weft.advise.rows import Bench, Point
 from weft.advise.rule import decide
 from weft.advise.workloads import Messages, Storage, ideal_of, routed
 from weft.collectives.interconnect import options_of
@@ -17,6 +17,8 @@ from weft.collectives.mpi import bench
 from weft.collectives.nccl.network import Pattern
 from weft.collectives.ranks import place
 from weft.errors import ConfigError
+from weft.fabric.prices import Band
+from weft.plan.bill import Bill, Item
 from weft.sim.engine import Memory
 
 
@@ -69,6 +71,43 @@ def test_fabric_too_small_for_the_servers_is_left_out_with_its_reason(monkeypatc
     bench = Bench(Case(workload="mpi", servers=2))
     assert list(bench.left_out.values()) == ["2 servers do not fit"]
     assert [row.option.answer for row in bench.rows()] == ["InfiniBand", "RoCE"]
+
+
+def test_times_at_other_points_are_closed_forms_corrected_by_the_run_unless_congestion_or_the_fabric_differ(
+    monkeypatch,
+):
+    """Ethernet has no run, as two servers do not fit. With 400 servers packets meet above the leaves."""
+
+    def refuse(option, case, servers):
+        if option.answer == "Ethernet" and servers == 2:
+            raise ConfigError("2 servers do not fit")
+        return fabrics(option, case, servers)
+
+    monkeypatch.setattr(rows, "fabrics", refuse)
+    bench = Bench(Case(workload="web", servers=2))
+    runs = {row.option: row.seconds / bench.work.guess(row.option, bench.case).seconds for row in bench.rows()}
+    for servers, corrected in ((3, True), (400, False)):
+        case = replace(bench.case, servers=servers)
+        for row in bench.rows(Point(case=case)):
+            factor = runs.get(row.option, 1.0) if corrected else 1.0
+            assert row.seconds == pytest.approx(factor * bench.work.guess(row.option, case).seconds, rel=1e-12)
+    assert all(abs(factor - 1) > 1e-6 for factor in runs.values())
+
+
+def test_unknown_power_of_servers_costs_nothing_and_that_of_adapters_is_part_of_it():
+    bench, price = Bench(Case(workload="single-node", servers=1)), Band(low_usd=10.0, high_usd=10.0)
+    items = tuple(
+        Item(kind=kind, name=kind, count=2, price=price, power_w=300.0, inside_w=inside_w)
+        for kind, inside_w in (("switch", 0.0), ("adapter", 100.0))
+    )
+    unknown, none = (
+        bench._cost_over_years(
+            Bill(items=items, servers=(Item(kind="server", name="s", count=1, price=price, power_w=power_w),)), price
+        )
+        for power_w in (None, 0.0)
+    )
+    assert unknown == none
+    assert none.low_usd > 50
 
 
 def test_default_model_fits_on_a_single_server():
