@@ -96,6 +96,14 @@ def test_flips_are_at_the_prices_where_the_rule_changes_its_answer():
     assert result["more GPUs"].where == "up to 16,384 GPUs"
 
 
+def test_a_smaller_budget_changes_an_answer_of_two_fabrics_below_the_price_of_the_dearer():
+    bench = Bench(CASE, (1.0, 300))
+    verdict = decide(bench.rows(), CASE)
+    assert verdict.answer == "either InfiniBand or RoCE"
+    result = {flip.by: flip for flip in find_flips(bench, verdict)}
+    assert (result["smaller budget"].at, result["smaller budget"].answer) == (pytest.approx(300), "RoCE")
+
+
 def test_errors_quoted_in_docs_are_those_of_the_calibration():
     collectives = [figure for run in calibration.runs() for figure in calibration.compare(run)]
     means = [sum(abs(item.error) for item in rows) / len(rows) for rows in (validate(), collectives)]

@@ -23,7 +23,6 @@ _LARGEST_BYTES, _RATES, _MOST_SEQUENCES = 1 << 30, (1e-3, 1e6), 64
 _PRICES = (0.1, 10.0)
 _TOKENS = 16  # factor down and up
 _CLOSE = 1.02  # ratio of the ends of an interval that locates a flip well enough
-OSE = 1.02  # ratio of the ends of an interval that locates a flip well enough
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
