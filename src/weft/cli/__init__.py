@@ -38,6 +38,7 @@ GROUPS = {
     },
     "Predict": {
         "nccl": "Predict nccl-tests: a collective at every size.",
+        "ep": "Predict dispatch and combine of expert kernels: DeepEP.",
         "train": "Predict the step time of a training job.",
         "osu": "Predict the OSU micro-benchmarks for MPI.",
         "perf": "Predict perftest between two hosts, or measure it.",

@@ -1,5 +1,6 @@
 """Collectives as programs of messages, and their times by NCCL's and MPI's rules.
 
+experts         dispatch and combine of mixture-of-experts layers by fused kernels
 live            programs on real memory, over queue pairs
 mpi             times of MPI libraries, as the OSU micro-benchmarks print them
 nccl            NCCL's choices and times, as nccl-tests prints them
@@ -19,4 +20,4 @@ Print the algorithm that NCCL would choose, and why:
     print(choose(from_server("dgx-h100", nodes=4), Collective.ALL_REDUCE, 64 << 20).explain())
 """
 
-__all__ = ["interconnect", "kinds", "live", "mpi", "nccl", "rails", "ranks", "run", "schedules", "traffic"]
+__all__ = ["experts", "interconnect", "kinds", "live", "mpi", "nccl", "rails", "ranks", "run", "schedules", "traffic"]

@@ -1,0 +1,170 @@
+"""Dispatch and combine of mixture-of-experts layers by fused kernels."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+import weft
+from weft.api.predictions import place_ranks
+from weft.calibration.cross_validation import count_in_bands
+from weft.calibration.figure import mean_error
+from weft.collectives.experts.band import band_of
+from weft.collectives.experts.bench import _all_rails, run
+from weft.collectives.experts.calibration import cross_validate, left_out_figures, refitted, runs
+from weft.collectives.experts.estimate import Links, estimate_experts, fused_times
+from weft.collectives.experts.kernels import find_kernel, kernels
+from weft.collectives.experts.routing import CopyPer, Layer
+from weft.collectives.nccl.cluster import from_server
+from weft.errors import ConfigError, UnknownName
+
+FOUR = from_server("dgx-h100", nodes=4)
+
+
+def brute_force(layer: Layer, servers: int, gpus: int) -> tuple[float, float]:
+    """Return the mean copies to servers and GPUs over all choices of servers and experts."""
+    per_gpu, per_server = layer.experts // (servers * gpus), layer.experts // servers
+    to_servers, to_gpus, count = 0, 0, 0
+    for chosen in combinations(range(servers), min(servers, layer.groups or servers)):
+        candidates = [expert for expert in range(layer.experts) if expert // per_server in chosen]
+        for picked in combinations(candidates, layer.topk):
+            to_servers += len({expert // per_server for expert in picked})
+            to_gpus += len({expert // per_gpu for expert in picked})
+            count += 1
+    return to_servers / count, to_gpus / count
+
+
+@pytest.mark.parametrize("groups", [None, 2])
+def test_copies_are_the_mean_over_all_choices_of_experts(groups):
+    layer = Layer(tokens=1, topk=3, experts=12, groups=groups)
+    expected = brute_force(layer, 3, 2)
+    assert (layer.copies(CopyPer.SERVER, 3, 2), layer.copies(CopyPer.GPU, 3, 2)) == pytest.approx(expected)
+    assert layer.copies(CopyPer.EXPERT, 3, 2) == 3
+
+
+def test_busiest_receiver_has_the_excess_of_a_random_router():
+    layer, ranks = Layer(tokens=64, topk=4, experts=32), 16
+    draw = np.random.default_rng(1)
+    loads = []
+    for _ in range(40):
+        experts = np.argsort(draw.random((ranks * layer.tokens, layer.experts)), axis=1)[:, : layer.topk]
+        to_gpus = [np.unique(row) for row in experts // (layer.experts // ranks)]
+        loads.append(np.bincount(np.concatenate(to_gpus), minlength=ranks))
+    measured = np.mean([load.max() / load.mean() for load in loads])
+    assert layer.excess(layer.copies(CopyPer.GPU, 2, 8), ranks) == pytest.approx(measured, abs=0.02)
+    assert replace(layer, balanced=True).excess(4, ranks) == 1
+
+
+def test_fp8_tokens_have_scales():
+    layer = Layer(tokens=1, hidden=7168)
+    assert (layer.token_bytes(1), layer.token_bytes(2)) == (7168 + 56 * 4, 14336)
+
+
+def test_large_batch_takes_its_bytes_over_the_slower_link():
+    """With forwarding, a token crosses the network once for each server, and NVLink once for each GPU."""
+    layer = Layer(tokens=1 << 20, balanced=True)
+    links = Links(servers=2, gpus=8, inside_gbyte_s=900, adapter_gbyte_s=50)
+    done = fused_times(find_kernel("deepep"), layer, links)
+    assert done.dispatch.network_bytes == layer.tokens * layer.token_bytes(1) * 2 * 1 / 2
+    assert done.dispatch.inside_bytes == layer.tokens * layer.token_bytes(1) * 8 * 7 / 8
+    assert done.dispatch.bound == "adapters"
+    assert done.dispatch.time_us == pytest.approx(done.dispatch.network_bytes / 50e3, rel=0.01)
+    slow = fused_times(find_kernel("deepep"), layer, replace(links, inside_gbyte_s=200))
+    assert slow.dispatch.bound == "NVLink"
+    assert slow.dispatch.time_us > done.dispatch.time_us
+
+
+def test_forwarding_sends_fewer_bytes_over_the_network_than_pairs():
+    layer = Layer(tokens=4096, groups=4)
+    times = {kernel: estimate_experts(FOUR, layer, kernel=kernel) for kernel in ("deepep", "deepep-ll", "pairs")}
+    sent = {kernel: each.dispatch.network_bytes for kernel, each in times.items()}
+    assert sent["deepep"] < sent["deepep-ll"] == sent["pairs"]
+    assert times["deepep"].dispatch.time_us < times["deepep-ll"].dispatch.time_us < times["pairs"].dispatch.time_us
+
+
+def test_few_tokens_take_the_start_of_the_kernel():
+    done = estimate_experts(FOUR, Layer(tokens=1), kernel="deepep-ll")
+    assert done.dispatch.bound == "start"
+    assert find_kernel("deepep-ll").start_us < done.dispatch.time_us < 25
+
+
+def test_few_sms_limit_the_copies_over_nvlink():
+    few, usual = (estimate_experts(FOUR, Layer(tokens=4096), sms=sms) for sms in (2, None))
+    assert few.dispatch.bound == "SMs"
+    assert few.dispatch.time_us > 2 * usual.dispatch.time_us
+
+
+@pytest.mark.parametrize(
+    ("changes", "arguments", "message"),
+    [
+        ({"experts": 100}, {}, "--experts 100 is not a multiple of 32 GPUs"),
+        ({"topk": 300}, {}, "--topk 300"),
+        ({"topk": 96, "groups": 1}, {}, "64 experts of --topk-groups 1"),
+        ({"tokens": 0}, {}, "--num-tokens must be at least 1"),
+        ({"dispatch_bytes": 3}, {}, "3 bytes"),
+        ({}, {"kernel": "one-sided"}, "one NVLink domain"),
+        ({}, {"kernel": "deepep-ll", "sms": 4}, "--sms 4 changes nothing"),
+        ({}, {"kernel": "pairs", "sms": 4}, "--sms 4 changes nothing"),
+        ({}, {"sms": 0}, "--sms must be at least 1"),
+    ],
+)
+def test_impossible_layers_are_refused(changes, arguments, message):
+    with pytest.raises(ConfigError, match=message):
+        estimate_experts(FOUR, Layer(**{"tokens": 64} | changes), **arguments)
+
+
+def test_unknown_kernel_is_refused_with_the_names():
+    with pytest.raises(UnknownName, match="did you mean deepep"):
+        estimate_experts(FOUR, Layer(tokens=1), kernel="deepp")
+
+
+def test_traffic_of_direct_kernels_reaches_all_rails_of_other_servers():
+    ranks = place_ranks(weft.load("superpod:su=1,servers=3"), "3")
+    traffic = _all_rails(ranks)
+    place = {int(slot): (server, rail) for (server, rail), slot in np.ndenumerate(ranks.adapters)}
+    pairs = {(place[int(src)], place[int(dst)]) for src, dst in zip(traffic.src, traffic.dst, strict=True)}
+    assert all(src[0] != dst[0] for src, dst in pairs)
+    assert {dst[1] for src, dst in pairs if src == (0, 0)} == set(range(8))
+
+
+def test_slow_cable_slows_the_kernels():
+    whole = place_ranks(weft.load("star:hosts=2,server=dgx-h100"), "2")
+    slow = place_ranks(weft.load("star:hosts=2,server=dgx-h100,speed=HDR"), "2")
+    layers = [Layer(tokens=4096)]
+    for kernel in ("deepep", "deepep-ll"):
+        fast_us, slow_us = (run(ranks, layers, kernel=kernel).rows[0].combine.time_us for ranks in (whole, slow))
+        assert slow_us > 1.5 * fast_us
+
+
+def test_part_of_a_server_can_be_used_alone():
+    ranks = place_ranks(weft.load("star:hosts=1,server=dgx-h100"), "1")
+    assert run(ranks, [Layer(tokens=64)], kernel="one-sided", gpus=4).rows[0].links.gpus == 4
+    with pytest.raises(ConfigError, match="a part of a server"):
+        run(ranks, [Layer(tokens=64)], gpus=9)
+
+
+# -- published times --------------------------------------------------------------------------------------------------
+
+
+def test_published_times_are_within_15_percent_with_their_hardware_left_out():
+    assert mean_error(left_out_figures()) < 0.10
+    forwarded = [figure for figure in left_out_figures() if figure.kind[0] == "a copy for each server"]
+    assert mean_error(forwarded) < 0.15
+    inside, count = count_in_bands(cross_validate())
+    assert inside / count >= 0.85
+
+
+def test_constants_are_those_that_fit_best():
+    for name in {published.kernel for published in runs()}:
+        now, best = kernels()[name], refitted(name)
+        for field in now.fitted:
+            assert getattr(now, field) == pytest.approx(getattr(best, field), rel=0.05), (name, field)
+
+
+def test_kernel_without_published_times_says_so():
+    assert "no published time of deepep" in band_of(estimate_experts(FOUR, Layer(tokens=64))).far
+    assert band_of(estimate_experts(FOUR, Layer(tokens=64), kernel="pairs")) is None
+    assert not band_of(estimate_experts(FOUR, Layer(tokens=64), kernel="mori")).far
