@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from tests.import_graph import ROOT
@@ -126,10 +127,16 @@ def find_mutants(path: Path) -> list[Mutant]:
 def find_function(source: bytes, line: int) -> FunctionNode | None:
     """Return the innermost function with a line in its body; None for lines of modules, classes and signatures."""
     innermost = None
-    for node in ast.walk(ast.parse(source)):  # outer functions come before inner ones
-        if isinstance(node, FunctionNode) and node.body[0].lineno <= line <= (node.end_lineno or 0):
+    for node in _functions_in(source):
+        if node.body[0].lineno <= line <= (node.end_lineno or 0):
             innermost = node
     return innermost
+
+
+@lru_cache
+def _functions_in(source: bytes) -> list[FunctionNode]:
+    """Return the functions of a source, outer ones before inner ones."""
+    return [node for node in ast.walk(ast.parse(source)) if isinstance(node, FunctionNode)]
 
 
 def is_kernel(function: FunctionNode) -> bool:
