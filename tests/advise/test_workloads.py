@@ -113,8 +113,14 @@ def test_unknown_power_of_servers_costs_nothing_and_that_of_adapters_is_part_of_
 def test_default_model_fits_on_a_single_server():
     case = Case(servers=1)
     assert case.trained == "llama3-8b"
-    result = Bench(case).rows()
+    bench = Bench(case)
+    result = bench.rows()
     assert {row.price_usd for row in result} == {0.0}
+    stored = replace(result[0].option, storage="ethernet")  # no checkpoint leaves a single server
+    assert bench.work.run(stored) == bench.work.run(result[0].option)
+    fitting = bench.work._layouts(result[0].option, case)
+    larger = replace(fitting[0], gpus=16, tp=8, pp=2, cp=1)  # does not divide over 8 GPUs
+    assert bench.work._cut([larger, *fitting, larger], case) == fitting
     with pytest.raises(ConfigError, match="Or give a smaller --model"):
         Bench(Case(servers=1, model="llama3-70b"))
 
