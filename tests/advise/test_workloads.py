@@ -11,7 +11,7 @@ from weft.advise.case import Case
 from weft.advise.option import fabrics, options
 from weft.advise.rows import Bench, Point
 from weft.advise.rule import decide
-from weft.advise.workloads import Messages, Storage, ideal_of, routed
+from weft.advise.workloads import Messages, Storage, cluster_of, ideal_of, routed
 from weft.collectives.interconnect import options_of
 from weft.collectives.mpi import bench
 from weft.collectives.nccl.network import Pattern
@@ -108,6 +108,16 @@ def test_unknown_power_of_servers_costs_nothing_and_that_of_adapters_is_part_of_
     )
     assert unknown == none
     assert none.low_usd > 50
+
+
+def test_servers_count_as_one_rank_with_one_adapter_unless_each_gpu_has_its_own():
+    sockets, gpus = (Case(workload=workload, servers=4) for workload in ("web", "mpi"))
+    for option in options(sockets):
+        cluster = cluster_of(option.interconnect, sockets)
+        rate_gbit_s = sockets.template.card_for(option.interconnect).rate_gbit_s
+        assert (cluster.nodes, cluster.gpus, cluster.nics, cluster.nic_gbit_s) == (4, 1, 1, rate_gbit_s)
+    rails = cluster_of(options(gpus)[0].interconnect, gpus)
+    assert (rails.nodes, rails.gpus, rails.nics) == (4, 8, 8)
 
 
 def test_default_model_fits_on_a_single_server():
