@@ -202,6 +202,7 @@ def test_limits_of_a_case():
     with pytest.raises(ConfigError, match="the storage workload needs a fabric"):
         Case(workload="storage", servers=1)
     assert Case(workload="storage", servers=2).bytes_sent == 128 << 20
+    assert Case(servers=1).bytes_sent == 0
     assert Case(servers=1).trained != Case(servers=2).trained == "llama3-70b"
     assert Case(servers=3, server="host", workload="web").gpus == 3
 

@@ -89,6 +89,7 @@ def test_congestion_control_of_service_levels_is_told_one_by_one():
         ("m_key_protection_level 4", "from 0 to 3"),
         ("guid 0x10000000000000000", "0xffffffffffffffff"),
         ("max_op_vls 6", "from 1 to 5"),
+        ("polling_retry_number 0", "from 1 to"),
         ("qos yes", "TRUE or FALSE"),
         ("no_partition_enforcement 1", "TRUE or FALSE"),
         ("part_enforce none", "both, in, out or off"),
@@ -310,3 +311,18 @@ def test_every_option_is_written_with_a_line_of_comment():
     plain = [field for field in fields(Options) if field.metadata.get("kind")]
     assert len(written) == len(set(written)) == len(plain) + 25
     assert {"sminfo_polling_timeout", "qos_max_vls", "qos_rtr_sl2vl", "state_file"} <= set(written)
+
+
+def test_numbers_that_opensm_writes_in_hexadecimal_have_its_digits():
+    written = dict(line.split(maxsplit=1) for line in write_options(Options()).splitlines() if " 0x" in line)
+    digits = {name: len(value) - 2 for name, value in written.items() if name != "#"}
+    sixteen = ("guid", "m_key", "sm_key", "sa_key", "subnet_prefix", "cc_key")
+    assert digits == dict.fromkeys(sixteen, 16) | {
+        "cc_sw_cong_setting_control_map": 1,
+        "cc_sw_cong_setting_victim_mask": 64,
+        "cc_sw_cong_setting_credit_mask": 64,
+        "cc_sw_cong_setting_threshold": 2,
+        "cc_sw_cong_setting_credit_starvation_threshold": 2,
+        "cc_ca_cong_setting_port_control": 4,
+        "cc_ca_cong_setting_control_map": 4,
+    }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,11 @@ from hypothesis import strategies as st
 from tests.conformance.drivers import LANES
 from tests.tenants.drivers.test_partition_files import SLICES
 
-from weft.errors import ConfigError, FileError
+import weft
+from weft.errors import ConfigError, FileError, SubnetError
+from weft.mad.local import LocalCarrier
+from weft.mad.subnet import Subnet
+from weft.tenants.drivers.opensm import OpenSmDriver
 from weft.tenants.drivers.opensm_files import Managed, OpenSmFiles, load, read_managed, write_managed
 from weft.tenants.drivers.partition_files import as_read
 from weft.tenants.partitions import Allocation, Member, Partition
@@ -132,3 +137,28 @@ def test_removed_lanes_turn_qos_off():
 )
 def test_routing_engines_that_need_service_levels_are_recognised(options, sls):
     assert files(options=options).routing_sls == sls
+
+
+def test_a_process_that_is_not_opensm_is_not_signalled(tmp_path):
+    """A pid file that is absent or has no number, a process that does not exist, and one that SIGHUP would kill."""
+    pid_file = tmp_path / "opensm.pid"
+    paths = {"partitions": tmp_path / "partitions.conf", "options": tmp_path / "opensm.conf"}
+    carrier = LocalCarrier(Subnet(weft.load("star:hosts=2")), 1)
+    by_file = OpenSmDriver(**paths, signal=pid_file, carrier=carrier, timeout_s=1)
+    with pytest.raises(SubnetError, match=rf"cannot signal the process in {pid_file}: .*No such file"):
+        by_file._check_process()
+    pid_file.write_text("opensm")
+    with pytest.raises(SubnetError, match=r"cannot signal the process in .*: invalid literal"):
+        by_file._check_process()
+    with subprocess.Popen(["sleep", "600"]) as other:
+        pid_file.write_text(f"{other.pid}\n")
+        try:
+            with pytest.raises(SubnetError, match=f"process {other.pid} is sleep, which SIGHUP would kill"):
+                by_file._check_process()
+        finally:
+            other.kill()
+        other.wait()
+        by_number = OpenSmDriver(**paths, signal=other.pid, carrier=carrier, timeout_s=1)
+        for signal_it in (by_number._check_process, by_number._signal):
+            with pytest.raises(SubnetError, match=f"cannot signal process {other.pid}: .*No such"):
+                signal_it()
