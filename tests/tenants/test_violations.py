@@ -19,7 +19,7 @@ from weft.mad.packets import bad_q_key
 from weft.tenants.drivers.partition_files import write_partitions
 from weft.tenants.reading import read_fabric
 from weft.tenants.violations import KEY_TRAPS, Watch, attribute, count_violations
-from weft.wire.notice import GmpNotice, Notice
+from weft.wire.notice import BadMKeyDetails, GmpNotice, Notice, Trap
 from weft.wire.smp import Smp
 
 
@@ -68,6 +68,20 @@ def test_a_packet_with_the_senders_key_is_dropped_at_the_receiver(net, enforce):
 def test_a_wrong_q_key_is_reported(net):
     bad_q_key(net.devices, net.fabric["h5/1"].slot, packet(net.fabric, "h2", "h5", 0x8101))
     assert told(net) == ["h2/1 (red) to h5/1 (red) with Q_Key 0x0011: dropped at h5/1"]
+
+
+def test_the_sender_of_a_wrong_m_key_is_known_by_the_return_path_of_a_directed_smp(net):
+    leaf = net.fabric["leaf1/0"]
+    allocation = cut(net.fabric, red=RED, blue=BLUE)
+    texts = []
+    for directed in (1, 0):
+        details = BadMKeyDetails.pack(m_key=7, dr_notice=directed, dr_hop_count=1, dr_notice_return_path=b"\0\2")
+        notice = GmpNotice.pack(trap_number=Trap.BAD_M_KEY, issuer_lid=leaf.lid, data_details=details)
+        texts.append(str(attribute(GmpNotice.unpack(notice), net.fabric, allocation)))
+    assert texts == [
+        "h2/1 (red) to leaf1/0 (no tenant) with M_Key 0x0007: dropped at leaf1/0",
+        "not known (no tenant) to leaf1/0 (no tenant) with M_Key 0x0007: dropped at leaf1/0",
+    ]
 
 
 def test_an_unknown_sender_is_named_by_its_lid(net):
