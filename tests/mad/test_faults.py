@@ -46,6 +46,13 @@ def test_pulling_twice_counts_once(running):
     assert running.counter("leaf1/3", Counter.LINK_DOWNED) == 1
 
 
+@pytest.mark.parametrize("times", [0, 1, 3])
+def test_each_flap_is_counted_at_both_ends(running, times):
+    faults.flap(running.devices, running.slot_of("leaf1/3"), times)
+    for port in ("leaf1/3", "spine1/1"):
+        assert running.counter(port, Counter.LINK_DOWNED) == running.counter(port, Counter.LINK_ERROR_RECOVERY) == times
+
+
 def test_a_port_without_a_cable_cannot_lose_one(make_bench):
     bench = make_bench("fat-tree:hosts=5,radix=4")
     free = next(
