@@ -93,6 +93,13 @@ def test_poll_gives_the_oldest_first_and_not_more_than_asked(ctx):
     assert (cq.poll(3)[0], cq.poll()) == (2, (0, []))
 
 
+def test_a_full_queue_takes_no_completion_and_none_after_it(ctx):
+    cq = CQ(ctx, 2)
+    assert [cq.core.add(done(number)) for number in range(4)] == [True, True, False, False]
+    cq.poll(2)
+    assert not cq.core.add(done(4))
+
+
 def test_a_work_completion_has_all_that_the_adapter_knows(ctx):
     cq = CQ(ctx, 10)
     cq.core.add(

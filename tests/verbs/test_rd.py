@@ -161,6 +161,7 @@ def test_who_is_never_ready_is_given_up_and_the_path_goes_on():
     send(wire.a, a, ee, b, 2, 0, 10)
     wire.run(1)
     assert wire.a.done() == [(1, int(WC.IBV_WC_RNR_RETRY_EXC_ERR)), (2, FLUSHED)]
+    assert sent(wire).count(Op.SEND) == 1 + 2
     assert (a.state, ee.state) == (S.IBV_QPS_SQE, S.IBV_QPS_RTS)
     assert sent(wire).count(Op.SEND) == 3
     assert_works(wire, ee)
