@@ -15,6 +15,7 @@ from weft.collectives.nccl.cluster import Cluster, from_server
 from weft.collectives.nccl.cross_validation import class_table, cross_validate, cross_validation_table, means
 from weft.collectives.nccl.estimate import estimate
 from weft.collectives.nccl.ideal import ideal_networks
+from weft.collectives.nccl.kind import kind_of
 from weft.collectives.nccl.refit import best, refitted, with_constant
 from weft.collectives.nccl.times import times
 
@@ -131,3 +132,12 @@ def test_the_document_has_the_table_as_it_is():
     for row in (*rows, *class_table()[1]):
         assert "| " + " | ".join(cell or " " for cell in row) + " |" in text, row
     assert note in text
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "size"),
+    [(64 << 10, "small"), ((64 << 10) + 1, "middle"), ((256 << 20) - 1, "middle"), (256 << 20, "large")],
+)
+def test_messages_are_small_up_to_64_kib_and_large_from_256_mib(size_bytes, size):
+    cluster = from_server("dgx-h100", nodes=2)
+    assert kind_of(estimate(cluster, Collective.ALL_REDUCE, size_bytes))[1] == f"{size} messages"

@@ -311,3 +311,23 @@ def test_more_queue_pairs_meet_fewer_full_links() -> None:
     assert eight.networks[Pattern.RING].adapter_gbyte_s > item.networks[Pattern.RING].adapter_gbyte_s
     with pytest.raises(ConfigError, match="TCP has no queue pairs"):
         replace(kind, qps=2, options=Options(network=Network.TCP))
+
+
+@pytest.mark.parametrize(
+    ("name", "variable", "least", "most"),
+    [
+        ("channels", "--channels", 1, 64),
+        ("qps", "NCCL_IB_QPS_PER_CONNECTION", 1, 128),
+        ("min_ctas", "NCCL_MIN_CTAS", 1, 64),
+        ("max_channels", "NCCL_MAX_NCHANNELS", 1, 64),
+        ("sym_ctas", "NCCL_SYM_CTAS", 0, 64),
+        ("buffer_bytes", "NCCL_BUFFSIZE", 8192, 1 << 30),
+        ("nvls_chunk_bytes", "NCCL_NVLS_CHUNKSIZE", 1024, 1 << 30),
+    ],
+)
+def test_variables_of_nccl_have_limits(name, variable, least, most):
+    for value in (least, most):
+        assert getattr(Settings(collective=Collective.ALL_REDUCE, **{name: value}), name) == value
+    for value in (least - 1, most + 1):
+        with pytest.raises(ConfigError, match=variable):
+            Settings(collective=Collective.ALL_REDUCE, **{name: value})
