@@ -44,6 +44,23 @@ def test_every_shift_of_a_full_tree_is_free_of_contention():
         assert measure(routed(weft.load(spec)).fabric).shifts.worst.max_load == 1
 
 
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "superpod:su=6,server=dgx-a100,radix=16",  # two spines of each rail in a group of cores
+        "superpod:su=8,server=dgx-a100,radix=16",
+        "superpod:su=4,server=dgx-a100,radix=8",
+        "superpod:su=4,server=host-hdr,radix=4",  # one rail
+        "superpod:su=12,server=hgx-h100-4nic,radix=16",
+    ],
+)
+def test_every_shift_of_a_superpod_of_three_tiers_is_free_of_contention(spec):
+    """Its pods are rails: neighbours in the list of hosts are in different pods, and cores join mixed groups."""
+    quality = measure(routed(weft.load(spec)).fabric)
+    assert quality.shifts.worst.max_load == 1
+    assert quality.all_to_all.slowdown == pytest.approx(1)
+
+
 def test_a_tree_that_is_not_full_is_still_evenly_loaded():
     """The last leaf has half its hosts; no link carries twice the mean."""
     fabric = weft.load("fat-tree:hosts=60,radix=16")

@@ -22,8 +22,8 @@ def fill_tables(subnet: Subnet, way: Orientation | None, *, trunks: bool = False
     from_top = np.empty(0, np.int32) if way is None else way.from_top
     column = np.full(tables.lft.shape[::-1], NO_ROUTE, np.uint8)
     arguments = (edges.first, middle, edges.far, edges.port, from_top, graph.lid, graph.at, graph.out)
-    if trunks and subnet.previous is None:
-        cut_off = route_by_trunks(*arguments, edges.near, graph.is_host, graph.hosts, column)
+    if trunks and way is not None and subnet.previous is None:
+        cut_off = route_by_trunks(*arguments, way.near, way.far_port, graph.is_host, graph.hosts, column)
     else:
         cut_off = route_least_loaded(*arguments, graph.is_host, graph.hosts, subnet.previous_by_lid, column)
     if cut_off >= 0:

@@ -35,13 +35,16 @@ class Orientation:
     near: NDArray[np.int32]  # [edge], as in the graph, in the new order
     far: NDArray[np.int32]
     port: NDArray[np.int32]
+    far_port: NDArray[np.int32]  # [edge] -> port number that it enters by
     from_top: NDArray[np.int32]  # the switches from highest to lowest
 
 
 def orient(graph: SwitchGraph, root: int) -> Orientation:
     """Orient the edges towards the root: up means fewer hops to it, and among equals the lower index."""
-    from_top, middle, near, far, port = sort_edges(graph.first, graph.far, graph.port, root)
-    return Orientation(first=graph.first, middle=middle, near=near, far=far, port=port, from_top=from_top)
+    from_top, middle, near, far, port, far_port = sort_edges(graph.first, graph.far, graph.port, graph.back, root)
+    return Orientation(
+        first=graph.first, middle=middle, near=near, far=far, port=port, far_port=far_port, from_top=from_top
+    )
 
 
 def hops_from(graph: SwitchGraph, root: int) -> NDArray[np.int32]:

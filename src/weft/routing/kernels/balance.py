@@ -65,7 +65,7 @@ def route_least_loaded(first, middle, far, port, from_top, lid, at, out, is_host
 
 
 @kernel
-def route_by_trunks(first, middle, far, port, from_top, lid, at, out, near, is_host, hosts, column):
+def route_by_trunks(first, middle, far, port, from_top, lid, at, out, near, far_port, is_host, hosts, column):
     """Fill `column` by the up/down rule, with a trunk for each destination. Return as above."""
     n = len(first) - 1
     down, distance, order = np.empty(n, np.int32), np.empty(n, np.int32), np.empty(n, np.int32)
@@ -77,6 +77,7 @@ def route_by_trunks(first, middle, far, port, from_top, lid, at, out, near, is_h
     trunks = np.zeros(n, np.int64)  # [switch] -> trunks through it
     joined = np.full(n, -1, np.int32)  # [switch] -> last destination whose trunk goes through it
     offered = np.full(n, -1, np.int32)  # [switch] -> last destination to whose trunk `via` is an edge
+    trunk_edge = np.empty(n, np.int32)  # [height]
     open_positions = np.empty(n, np.int32)  # in `order`, of the switches with a choice, or that others pass
     end_positions = np.empty(n, np.int32)  # in `order`, of those with a choice that no others pass
     reached = n_open = n_ends = 0
@@ -107,7 +108,7 @@ def route_by_trunks(first, middle, far, port, from_top, lid, at, out, near, is_h
                 elif has_choice:
                     end_positions[n_ends] = position
                     n_ends += 1
-        switch = target
+        switch, height = target, 0
         while True:  # grow the trunk: prefer paths down, then the least used link, then the least used switch
             best, best_climbs = -1, False
             for position in range(into_first[switch], into_first[switch + 1]):
@@ -124,19 +125,26 @@ def route_by_trunks(first, middle, far, port, from_top, lid, at, out, near, is_h
                     best = edge
             if best == -1:
                 break
+            trunk_edge[height] = best
+            height += 1
             switch = near[best]
-            via[switch] = best
+        top = (height + 1) // 2  # half of the longest path that comes by it: beyond, paths climb
+        for height in range(1, top + 1):
+            edge = trunk_edge[height - 1]
+            switch = near[edge]
+            via[switch] = edge
             joined[switch] = index
             trunks[switch] += 1
-            offer(switch, index, into_first, into_edge, near, load, via, joined, offered)
+            offer(switch, index, far_port[edge], into_first, into_edge, near, port, load, via, joined, offered)
         for number in range(n_open):  # the others join it where they can
             position = open_positions[number]
             switch = order[position]
             if joined[switch] == index:
                 continue
             if offered[switch] == index:
-                if down[switch] == UNREACHED:
-                    offer(switch, index, into_first, into_edge, near, load, via, joined, offered)
+                if top < distance[switch] < 2 * top:  # on the other side, as high as this part of the trunk
+                    entry = far_port[trunk_edge[2 * top - distance[switch] - 1]]
+                    offer(switch, index, entry, into_first, into_edge, near, port, load, via, joined, offered)
             elif hosts[switch]:
                 via[switch] = least_loaded(next_edge, next_first[position], next_first[position + 1], load)
             else:
@@ -150,14 +158,25 @@ def route_by_trunks(first, middle, far, port, from_top, lid, at, out, near, is_h
 
 
 @inlined
-def offer(switch, index, into_first, into_edge, near, load, via, joined, offered):
-    """Offer the neighbours of a switch the way to the trunk; each keeps the least loaded edge."""
+def offer(switch, index, entry, into_first, into_edge, near, port, load, via, joined, offered):
+    """Offer the neighbours of a switch the way to the trunk.
+
+    Each prefers to leave by the port number `entry`, by which the trunk is left at the same height: then hosts of a
+    leaf that send to the hosts of another one use different ports, as the trunks of these do. Among others it takes
+    the least loaded edge.
+    """
     for position in range(into_first[switch], into_first[switch + 1]):
         edge = into_edge[position]
         neighbour = near[edge]
-        if joined[neighbour] != index and (offered[neighbour] != index or load[edge] < load[via[neighbour]]):
-            offered[neighbour] = index
-            via[neighbour] = edge
+        if joined[neighbour] == index:
+            continue
+        if offered[neighbour] == index:
+            best = via[neighbour]
+            gain = (port[edge] == entry) - (port[best] == entry)
+            if gain < 0 or (gain == 0 and load[edge] >= load[best]):
+                continue
+        offered[neighbour] = index
+        via[neighbour] = edge
 
 
 @inlined

@@ -8,7 +8,7 @@ from weft.jit import kernel
 
 
 @kernel
-def sort_edges(first, far, port, root):
+def sort_edges(first, far, port, back, root):
     """Return the switches from highest to lowest, the first edge down of each, and the columns of sorted edges."""
     n = len(first) - 1
     hops = np.full(n, n, np.int32)
@@ -34,7 +34,8 @@ def sort_edges(first, far, port, root):
         from_top[rank[switch]] = switch
         begin[hops[switch]] += 1
     middle = np.empty(n, np.int32)
-    sorted_near, sorted_far, sorted_port = np.empty_like(far), np.empty_like(far), np.empty_like(port)
+    near, sorted_far = np.empty_like(far), np.empty_like(far)
+    sorted_port, far_port = np.empty_like(port), np.empty_like(port)
     for switch in range(n):
         climbs = 0
         for edge in range(first[switch], first[switch + 1]):
@@ -48,5 +49,6 @@ def sort_edges(first, far, port, root):
             else:
                 place = down
                 down += 1
-            sorted_near[place], sorted_far[place], sorted_port[place] = switch, far[edge], port[edge]
-    return from_top, middle, sorted_near, sorted_far, sorted_port
+            near[place], sorted_far[place] = switch, far[edge]
+            sorted_port[place], far_port[place] = port[edge], port[back[edge]]
+    return from_top, middle, near, sorted_far, sorted_port, far_port
