@@ -217,6 +217,9 @@ run("torus:4x4", shift, switching="store-and-forward")
 run("star:hosts=5", incast, columns={"operation": 2, "outstanding": 1}, memory="staged")
 run("star:hosts=5", incast, columns={"after": [[], [0], [0], [1, 2]], "delay_ps": 5})
 run("star:hosts=5,speed=100GbE", incast, network="tcp")
+mixed = [(f"h{i % 12 + 1}", f"h{(i * i + 5) % 12 + 1}", 5_000 * (i % 7 + 1)) for i in range(90)]
+mixed = [row for row in mixed if row[0] != row[1]]
+run("fat-tree:hosts=12,radix=8", mixed, columns={"start_ps": [40_000 * i for i in range(len(mixed))]})
 """
 
 
@@ -232,5 +235,5 @@ def test_flows_compiled_and_interpreted_give_the_same_digests():
         ).stdout.split()
         for disable in "01"
     )
-    assert len(compiled) == 7
+    assert len(compiled) == 8
     assert compiled == interpreted

@@ -11,8 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.sim.flow.share import share_all
-from weft.sim.flow.state import CLASS, FLOW, LEVEL, RUN
+from weft.sim.flow.state import CLASS, FLOW, RUN
 from weft.sim.layout.records import NONE, Records, records
+
+EXACT = 1e-12  # relative tolerance of rates: rounding only
 
 
 class _Flows(NamedTuple):
@@ -23,11 +25,12 @@ class _Flows(NamedTuple):
     classes: Records
     chosen: NDArray[np.int32]
     touched: NDArray[np.int32]
-    levels: Records
+    levels: NDArray[np.int32]
     node_first: NDArray[np.int64]
     node_class: NDArray[np.int32]
     node_share: NDArray[np.float64]
     node_flow: NDArray[np.int32]
+    node_guess: NDArray[np.int32]
     node_next: NDArray[np.int32]
     node_prev: NDArray[np.int32]
 
@@ -43,8 +46,8 @@ def fair_rates(
     if not len(flows):
         return np.zeros(0), np.zeros(0, np.int32)
     flows.bottleneck = NONE
-    classes.capacity, classes.head = capacity, NONE
-    run.solution = 1
+    classes.capacity, classes.head, classes.place = capacity, NONE, NONE
+    run.solution, run.tolerance = 1, EXACT
     share_all(
         _Flows(
             run=run,
@@ -52,13 +55,14 @@ def fair_rates(
             classes=classes,
             chosen=np.zeros(len(flows), np.int32),
             touched=np.zeros(len(classes), np.int32),
-            levels=records(len(classes) + 1, LEVEL),
+            levels=np.zeros(len(classes), np.int32),
             node_first=first,
             node_class=link,
             node_share=np.ones(len(link)),
             node_flow=np.repeat(np.arange(len(flows), dtype=np.int32), np.diff(first)),
+            node_guess=np.zeros(len(link), np.int32),
             node_next=np.full(len(link), NONE, np.int32),
             node_prev=np.full(len(link), NONE, np.int32),
         )
     )
-    return flows.new_rate.copy(), flows.new_bottleneck.copy()
+    return flows.new_rate.copy(), link[flows.new_bottleneck]

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from weft.jit import handler, lean_kernel, part
 from weft.sim.flow.idle import idle_ps, round_ps, wire_bytes
-from weft.sim.flow.share import choose, choose_held, hold_by, link_up, solve, unlink
+from weft.sim.flow.share import hold_by, link_up, release, solve, touch_links, unlink
 from weft.sim.flow.state import Agenda, FlowEvent, Stop
 from weft.sim.layout.records import NONE
 from weft.sim.packet.delay_lines import schedule, take_first
 
 NEVER_PS = 1 << 60
-SAME = 1e-12  # relative tolerance for "rate unchanged"
 
 
 @lean_kernel
@@ -179,16 +178,19 @@ def _share_again(s):
             unlink(s, index)
         elif flow.message >= 0 and not flow.linked:
             link_up(s, index)
-            choose(s, index)
         elif flow.message >= 0:
+            flow.changed = 0
             _set_end(s, index)
     for i in range(run.changed):
         flow = s.flows[s.changed[i]]
-        flow.changed = 0
-        if flow.message < 0 or flow.chosen == run.solution:
-            choose_held(s, s.changed[i])
+        if flow.changed:
+            flow.changed = 0
+            if flow.message >= 0:
+                release(s, s.changed[i])
+            else:
+                touch_links(s, s.changed[i])
     run.changed = 0
-    if run.chosen > 0:
+    if run.levels > 0:
         solve(s)
         _put_in_force(s)
 
@@ -202,8 +204,9 @@ def _put_in_force(s):
         link.load = link.capacity - link.residual
     for i in range(run.chosen):
         flow = s.flows[s.chosen[i]]
-        hold_by(s, s.chosen[i], flow.new_bottleneck)
-        if abs(flow.new_rate - flow.rate) > SAME * flow.rate:
+        if flow.new_rate != flow.rate or flow.new_bottleneck != flow.bottleneck:
+            hold_by(s, s.chosen[i], flow.new_bottleneck)
+        if flow.new_rate != flow.rate:
             flow.left_bytes -= flow.rate * (run.now_ps - flow.since_ps)
             flow.since_ps = run.now_ps
             flow.rate = flow.new_rate

@@ -1,29 +1,35 @@
 """Max-min fair rates, solved again only where something changed.
 
 A rate is max-min fair if it cannot grow without reducing one that is not larger (Bertsekas and Gallager, Data Networks,
-6.5.2). The condition is local: every flow has a *bottleneck*, a full link on which no flow is faster. The solution
-therefore
-starts with the flows that begin and those whose bottleneck has lost or gained a flow. Their rates are filled together
-while
-all others keep theirs; then every flow that shares a link with them is tested, and those that fail are added, until
-none
-fails. Since every flow passed the test, the result is the max-min solution of the whole network.
+6.5.2). Each full link has a *level*, and a flow has the lowest level among its links: that link, its bottleneck,
+*holds* the flow. A level depends only on lower ones:
 
-Progressive filling: all open flows grow at one rate until a link is full; its flows are frozen and the others
-continue. A
-heap holds the rate at which each link would be full. Freezing flows elsewhere only raises that rate, so a link that
-comes up
-too early is put back.
+    level = (capacity - rates of flows held elsewhere, at lower levels) / flows that are not
+
+So a change spreads only upwards, from link to link along flows whose rate changes, and the links that it reaches are
+settled once each, from the lowest level to the highest, as Dijkstra's algorithm settles nodes (with changes: Ramalingam
+and Reps, An Incremental Algorithm for a Generalization of the Shortest-Path Problem, 1996):
+
+- A *touched* link computes a new level. It treats the flows that it holds as open, and all other flows as fixed at
+  their rates.
+- If the new level is above the old one, its flows are *released* when the old level is reached: they are open on all
+  of their links, which are touched.
+- If it is below the rate of a fixed flow, that flow is open on this link too: a *guess*, undone if the level rises.
+- The link with the lowest level freezes its open flows. Those whose rate has changed touch their other links.
+
+A flow is frozen at most once in a solution. Freezing flows elsewhere only raises a level, so a link that comes up too
+early in the heap is put back; a release lowers levels, and moves the link in the heap.
+
+With a tolerance, rates that would change by a smaller part keep their value, so the change spreads less far. The sums
+on a link are those of the rates in force: differences do not add up, but cause a change once they exceed the tolerance.
 """
 
 from __future__ import annotations
 
-from weft.jit import lean_kernel, part
+from weft.jit import handler, lean_kernel, part
 from weft.sim.layout.records import NONE
 
-SLACK = 1e-9  # relative tolerance: closer rates and loads are equal
-# rounds that add only flows that fail the test; after that, all flows that share a link with an open one
-MAX_CAREFUL_ROUNDS = 40
+INFINITE = 1e300
 
 
 @part
@@ -61,42 +67,22 @@ def unlink(s, flow):
 
 
 @part
-def hold_by(s, flow, index):
-    """Set the class that limits a flow; NONE: no class does."""
-    before = s.flows[flow].bottleneck
-    if before >= 0:
-        s.classes[before].holds -= 1
-    if index >= 0:
-        s.classes[index].holds += 1
-    s.flows[flow].bottleneck = index
-
-
-@part
-def choose(s, flow):
-    """Open a flow's rate for this solution."""
-    run = s.run[0]
-    if s.flows[flow].chosen != run.solution:
-        s.flows[flow].chosen = run.solution
-        s.flows[flow].frozen = 0
-        s.chosen[run.chosen] = flow
-        run.chosen += 1
-
-
-@part
-def choose_held(s, flow):
-    """Open the rates of all flows limited by a link of this flow."""
-    for node in range(s.node_first[flow], s.node_first[flow + 1]):
-        index = s.node_class[node]
-        at = s.classes[index].head
-        left = s.classes[index].holds  # most links limit no flow, and their lists are the long ones
-        if s.classes[index].visited == s.run[0].solution:
-            left = 0  # another flow of this moment has visited it
-        s.classes[index].visited = s.run[0].solution
-        while left > 0:
-            if s.flows[s.node_flow[at]].bottleneck == index:
-                choose(s, s.node_flow[at])
-                left -= 1
-            at = s.node_next[at]
+def hold_by(s, index, node):
+    """Set the node of the link that holds a flow; NONE: no link does. Call it before the rate changes."""
+    flow = s.flows[index]
+    if flow.bottleneck >= 0:
+        before = s.classes[s.node_class[flow.bottleneck]]
+        before.holds -= 1
+        before.held_share -= s.node_share[flow.bottleneck]
+        before.held_load -= flow.rate * s.node_share[flow.bottleneck]
+        if before.holds == 0:  # no rounding error remains
+            before.held_share = before.held_load = 0.0
+    if node >= 0:
+        link = s.classes[s.node_class[node]]
+        link.holds += 1
+        link.held_share += s.node_share[node]
+        link.held_load += flow.new_rate * s.node_share[node]
+    flow.bottleneck = node
 
 
 @lean_kernel
@@ -104,157 +90,262 @@ def share_all(s):
     """Start all flows at once and set `new_rate` and `new_bottleneck`."""
     for flow in range(len(s.flows)):
         link_up(s, flow)
-        choose(s, flow)
+    for flow in range(len(s.flows)):
+        release(s, flow)
     solve(s)
 
 
-@part
-def solve(s):
-    """Compute `new_rate` of the chosen flows and of those that must change with them."""
-    s.run[0].solutions += 1
-    for attempt in range(1 << 20):
-        _open(s)
-        _fill(s)
-        if not _choose_more(s, attempt >= MAX_CAREFUL_ROUNDS):
-            break
+@handler
+def touch_links(s, flow):
+    """Compute the levels of the links of a flow that has ended."""
+    for node in range(s.node_first[flow], s.node_first[flow + 1]):
+        _touch(s, s.node_class[node])
 
 
 @part
-def _open(s):
-    """Compute the capacity for the chosen flows: that of their links less the rates of other flows."""
+def _touch(s, index):
+    """Compute the level of a link, once in a solution: the flows that it holds are open, the others fixed."""
     run = s.run[0]
-    for i in range(run.touched):
-        s.classes[s.touched[i]].touched_in = 0
-    run.touched = 0
-    for i in range(run.chosen):
-        index = s.chosen[i]
-        flow = s.flows[index]
-        flow.frozen = 0
-        for node in range(s.node_first[index], s.node_first[index + 1]):
-            link = s.classes[s.node_class[node]]
-            if link.touched_in != run.solution:
-                link.touched_in = run.solution
-                link.residual = link.capacity - link.load
-                link.weight = 0.0
-                link.level = NONE
-                link.open = link.chosen = 0
-                s.touched[run.touched] = s.node_class[node]
-                run.touched += 1
+    link = s.classes[index]
+    if link.touched_in != run.solution:
+        link.touched_in = run.solution
+        link.residual = link.capacity - link.load + link.held_load
+        link.weight = link.held_share
+        link.open = link.holds
+        link.final = link.guesses = 0
+        link.released = link.done = 0
+        link.key = INFINITE
+        link.checked = link.level if link.holds > 0 else INFINITE  # no flow is faster than the flows that a link holds
+        s.touched[run.touched] = index
+        run.touched += 1
+        _push(s, index)
+
+
+@handler
+def release(s, index):
+    """Open a flow on all of its links."""
+    run = s.run[0]
+    flow = s.flows[index]
+    flow.chosen = run.solution
+    flow.frozen = 0
+    s.chosen[run.chosen] = index
+    run.chosen += 1
+    for node in range(s.node_first[index], s.node_first[index + 1]):
+        _touch(s, s.node_class[node])
+        link = s.classes[s.node_class[node]]
+        if s.node_guess[node] == run.solution:
+            s.node_guess[node] = 0
+            link.guesses -= 1
+        elif flow.bottleneck != node:
             link.residual += flow.rate * s.node_share[node]
             link.weight += s.node_share[node]
             link.open += 1
-            link.chosen += 1
-    run.levels = 0
-    for i in range(run.touched):
-        _push_level(s, s.touched[i])
+            _push(s, s.node_class[node])
 
 
-@part
-def _fill(s):
-    """Freeze one link after the other, starting with the one that is full at the lowest rate."""
+@handler
+def solve(s):
+    """Compute `new_rate` and `new_bottleneck` of the released flows and of all others that change with them."""
     run = s.run[0]
-    left = run.chosen
-    while left > 0:
-        expected = s.levels[0].rate
-        index = _pop_level(s)
+    run.solutions += 1
+    while run.levels > 0:
+        index = _pop(s)
         link = s.classes[index]
+        rate = link.key
+        link.key = INFINITE
         if link.open > 0:
-            rate = _level(link)
-            if rate > expected and run.levels > 0 and rate > s.levels[0].rate:
-                _push_level(s, index)
+            level = _level(link)
+            if _rises(s, link, level):
+                _release_held(s, index)
+                _push(s, index)
+            elif level > rate and run.levels > 0 and level > s.classes[s.levels[0]].key:
+                _push(s, index)
+            elif _needs_guesses(link, level):
+                _guess(s, index)
+                _push(s, index)
             else:
-                left -= _freeze(s, index, rate)
-
-
-@part
-def _freeze(s, index, rate):
-    """Freeze the open flows of a full link at their rate and return how many."""
-    s.classes[index].level = rate
-    frozen = 0
-    at = s.classes[index].head
-    while at >= 0:
-        flow = s.flows[s.node_flow[at]]
-        if flow.chosen == s.run[0].solution and flow.frozen == 0:
-            flow.frozen = 1
-            flow.new_rate = rate
-            flow.new_bottleneck = index
-            frozen += 1
-            for node in range(s.node_first[s.node_flow[at]], s.node_first[s.node_flow[at] + 1]):
-                other = s.classes[s.node_class[node]]
-                other.residual -= rate * s.node_share[node]
-                other.weight -= s.node_share[node]
-                other.open -= 1
-        at = s.node_next[at]
-    return frozen
-
-
-@part
-def _choose_more(s, choose_all):
-    """Choose the flows that share a link with a chosen one and have no bottleneck now. Return whether there are any."""
-    run = s.run[0]
-    before = run.chosen
-    for i in range(run.touched):
-        index = s.touched[i]
-        link = s.classes[index]
-        if link.flows > link.chosen:
-            full = link.residual <= SLACK * link.capacity
-            fastest = 0.0
-            at = link.head
-            while at >= 0:
-                flow = s.flows[s.node_flow[at]]
-                if flow.chosen == run.solution and flow.frozen:
-                    fastest = max(fastest, flow.new_rate)
-                at = s.node_next[at]
-            at = link.head
-            while at >= 0:
-                flow = s.flows[s.node_flow[at]]
-                if flow.chosen != run.solution:
-                    unfair = link.level >= 0 and flow.rate > link.level * (1 + SLACK)
-                    freed = flow.bottleneck == index and (not full or fastest > flow.rate * (1 + SLACK))
-                    if unfair or freed or choose_all:
-                        choose(s, s.node_flow[at])
-                at = s.node_next[at]
-    return run.chosen > before
+                _freeze(s, index, level)
 
 
 @part
 def _level(link):
     """Return the rate at which a link would be full."""
-    return max(link.residual, 0.0) / link.weight
+    return max(link.residual, 0.0) / link.weight if link.open > 0 else INFINITE
 
 
 @part
-def _push_level(s, index):
-    run = s.run[0]
-    rate = _level(s.classes[index])
-    at = run.levels
-    run.levels += 1
-    while at > 0:
-        above = (at - 1) >> 1
-        if s.levels[above].rate <= rate:
-            break
-        s.levels[at] = s.levels[above]
-        at = above
-    s.levels[at].rate = rate
-    s.levels[at].link = index
+def _needs_guesses(link, level):
+    """Return whether a fixed flow may be faster than the level, or a guess slower."""
+    if level < link.checked:
+        return link.flows > link.open + link.final
+    return level > link.checked and link.guesses > 0
 
 
 @part
-def _pop_level(s):
-    """Pop the link that is full at the lowest rate."""
+def _rises(s, link, level):
+    """Return whether a link has a higher level than before, and still holds its flows."""
+    return link.released == 0 and link.holds > 0 and level > link.level * (1 + s.run[0].tolerance)
+
+
+@handler
+def _release_held(s, index):
+    """Release the flows that a link holds, except those that another link now holds at the same rate."""
     run = s.run[0]
-    index = s.levels[0].link
+    s.classes[index].released = 1
+    at = s.classes[index].head
+    while at >= 0:
+        flow = s.node_flow[at]
+        if s.flows[flow].chosen != run.solution and s.flows[flow].bottleneck == at:
+            held_at = NONE
+            for node in range(s.node_first[flow], s.node_first[flow + 1]):
+                other = s.classes[s.node_class[node]]
+                if other.touched_in == run.solution and other.done:
+                    held_at = node
+            if held_at >= 0:
+                _settle(s, flow, s.flows[flow].rate, held_at)
+            else:
+                release(s, flow)
+        at = s.node_next[at]
+
+
+@handler
+def _guess(s, index):
+    """Open the fixed flows that are faster than the level of a link, and no others."""
+    run = s.run[0]
+    link = s.classes[index]
+    level = _level(link)
+    at = link.head
+    while at >= 0:
+        flow = s.flows[s.node_flow[at]]
+        fixed = flow.chosen != run.solution and flow.bottleneck != at and s.node_guess[at] != run.solution
+        if fixed and flow.rate > level * (1 + run.tolerance):
+            s.node_guess[at] = run.solution
+            link.residual += flow.rate * s.node_share[at]
+            link.weight += s.node_share[at]
+            link.open += 1
+            link.guesses += 1
+        at = s.node_next[at]
+    before = NONE * 1.0
+    while link.guesses > 0 and before != _level(link):
+        before = _level(link)
+        at = link.head
+        while at >= 0:
+            flow = s.flows[s.node_flow[at]]
+            guessed = flow.chosen != run.solution and s.node_guess[at] == run.solution
+            if guessed and flow.rate <= before * (1 + run.tolerance):
+                s.node_guess[at] = 0
+                link.residual -= flow.rate * s.node_share[at]
+                link.weight -= s.node_share[at]
+                link.open -= 1
+                link.guesses -= 1
+            at = s.node_next[at]
+    link.checked = _level(link)
+
+
+@handler
+def _freeze(s, index, level):
+    """Freeze the open flows of a full link at its level."""
+    run = s.run[0]
+    link = s.classes[index]
+    link.done = 1
+    if link.released or link.holds == 0 or abs(level - link.level) > run.tolerance * link.level:
+        link.level = level
+    at = link.head
+    while at >= 0:
+        flow = s.flows[s.node_flow[at]]
+        if flow.chosen == run.solution:
+            is_open = flow.frozen == 0
+        else:
+            is_open = flow.bottleneck == at or s.node_guess[at] == run.solution
+        if is_open:
+            _settle(s, s.node_flow[at], level, at)
+        at = s.node_next[at]
+
+
+@handler
+def _settle(s, index, rate, held_at):
+    """Set the rate of an open flow for good, and take it from its links."""
+    run = s.run[0]
+    flow = s.flows[index]
+    released = flow.chosen == run.solution
+    if abs(rate - flow.rate) <= run.tolerance * flow.rate:
+        rate = flow.rate
+    if not released:
+        flow.chosen = run.solution
+        s.chosen[run.chosen] = index
+        run.chosen += 1
+    flow.frozen = 1
+    flow.new_rate = rate
+    flow.new_bottleneck = held_at
+    for node in range(s.node_first[index], s.node_first[index + 1]):
+        link = s.classes[s.node_class[node]]
+        if link.touched_in != run.solution:
+            if rate == flow.rate and flow.bottleneck != node:
+                continue
+            _touch(s, s.node_class[node])
+        link.final += 1
+        if released or flow.bottleneck == node or s.node_guess[node] == run.solution:
+            if s.node_guess[node] == run.solution:
+                s.node_guess[node] = 0
+                link.guesses -= 1
+            link.residual -= rate * s.node_share[node]
+            link.weight -= s.node_share[node]
+            link.open -= 1
+        else:
+            link.residual += (flow.rate - rate) * s.node_share[node]
+
+
+@part
+def _push(s, index):
+    """Put a link into the heap by its level, unless it is there with a lower one.
+
+    A link that holds flows comes up at its old level at the latest, to release them.
+    """
+    run = s.run[0]
+    link = s.classes[index]
+    if link.done or link.open == 0:
+        return
+    rate = _level(link)
+    if _rises(s, link, rate):
+        rate = link.level
+    if rate >= link.key:
+        return
+    link.key = rate
+    at = link.place
+    if at < 0:
+        at = run.levels
+        run.levels += 1
+    while at > 0 and s.classes[s.levels[(at - 1) >> 1]].key > rate:
+        s.levels[at] = s.levels[(at - 1) >> 1]
+        s.classes[s.levels[at]].place = at
+        at = (at - 1) >> 1
+    s.levels[at] = index
+    link.place = at
+
+
+@part
+def _pop(s):
+    """Pop the link with the lowest level."""
+    run = s.run[0]
+    index = s.levels[0]
+    s.classes[index].place = NONE
     run.levels -= 1
     n = run.levels
+    if n == 0:
+        return index
+    moved = s.levels[n]
+    rate = s.classes[moved].key
     at = 0
     child = 1
     while child < n:
-        if child + 1 < n and s.levels[child + 1].rate < s.levels[child].rate:
+        if child + 1 < n and s.classes[s.levels[child + 1]].key < s.classes[s.levels[child]].key:
             child += 1
-        if s.levels[child].rate >= s.levels[n].rate:
+        if s.classes[s.levels[child]].key >= rate:
             break
         s.levels[at] = s.levels[child]
+        s.classes[s.levels[at]].place = at
         at = child
         child = 2 * at + 1
-    s.levels[at] = s.levels[n]
+    s.levels[at] = moved
+    s.classes[moved].place = at
     return index

@@ -47,9 +47,9 @@ FLOW = np.dtype(
         ("new_rate", np.float64),  # computed, not yet applied
         ("since_ps", np.int64),
         ("end_ps", np.int64),
-        ("bottleneck", np.int32),  # class that limits its rate
+        ("bottleneck", np.int32),  # node of the link that limits its rate
         ("new_bottleneck", np.int32),
-        ("chosen", np.int32),  # the solution in which its rate is open
+        ("chosen", np.int32),  # the last solution that opened its rate
         ("frozen", np.int8),  # its rate is decided
         ("linked", np.int8),  # its nodes are in the lists
         ("changed", np.int8),  # it ended or started at this moment
@@ -71,16 +71,23 @@ CLASS = np.dtype(
     [
         ("capacity", np.float64),
         ("load", np.float64),  # rates in force times shares
-        ("residual", np.float64),  # in this solution: for flows whose rate is open
+        ("level", np.float64),  # rate of the flows that it holds
+        ("held_share", np.float64),  # their shares
+        ("held_load", np.float64),  # their part of `load`
+        ("residual", np.float64),  # in this solution: for flows whose rate is open here
         ("weight", np.float64),  # their shares
-        ("level", np.float64),  # rate at which it froze flows, NONE if it froze none
+        ("key", np.float64),  # in the heap of levels
+        ("checked", np.float64),  # no fixed flow is faster than this, and every guess is
         ("head", np.int32),  # node
         ("flows", np.int32),  # under way
         ("holds", np.int32),  # flows limited by this class
-        ("open", np.int32),  # flows open and not frozen
-        ("chosen", np.int32),  # flows open
+        ("open", np.int32),  # flows whose rate is open here
+        ("final", np.int32),  # flows frozen in this solution
+        ("guesses", np.int32),  # fixed flows opened for this class alone
+        ("place", np.int32),  # index in `levels`, NONE
         ("touched_in", np.int32),  # the solution that touched it last
-        ("visited", np.int32),  # the solution for which the flows it limits were chosen
+        ("released", np.int8),  # the flows that it held are open everywhere
+        ("done", np.int8),  # its level is decided
     ],
     align=True,
 )
@@ -88,6 +95,7 @@ RUN = np.dtype(
     [
         ("now_ps", np.int64),
         ("until_ps", np.int64),
+        ("tolerance", np.float64),  # relative: closer rates are equal
         ("left", np.int64),  # messages not finished
         ("next_ready", np.int64),  # index in `ready`
         ("order", np.int64),  # of the agenda's entries
@@ -102,7 +110,6 @@ RUN = np.dtype(
     ],
     align=True,
 )
-LEVEL = np.dtype([("rate", np.float64), ("link", np.int32)], align=True)
 
 
 class State(NamedTuple):
@@ -120,11 +127,12 @@ class State(NamedTuple):
     changed: NDArray[np.int32]  # flows
     chosen: NDArray[np.int32]  # flows whose rate is open
     touched: NDArray[np.int32]  # classes of the chosen flows
-    levels: Records  # a heap of classes by the rate at which they would be full
+    levels: NDArray[np.int32]  # classes, a heap by `key`
     node_first: NDArray[np.int64]  # [flow + 1]
     node_class: NDArray[np.int32]
     node_share: NDArray[np.float64]  # part of the flow on a link of the class
     node_flow: NDArray[np.int32]
+    node_guess: NDArray[np.int32]  # the solution in which its fixed flow is open on this class alone
     node_next: NDArray[np.int32]
     node_prev: NDArray[np.int32]
     hop_first: NDArray[np.int64]  # [flow + 1]

@@ -1,0 +1,134 @@
+"""Measure the flow engine against the packet engine, on the same traffic in the same run.
+
+    python benchmarks/flow.py [--messages 12000] [--units 176] [--json]
+
+Irregular traffic: 1,024 hosts of a three-level fat tree send to random hosts at load 0.8, by static routes and adaptive
+ones, with messages of 4 KiB (one packet), 64 KiB and 1 MiB. Times are CPU seconds of one core with set-up and compiled
+kernels, the best of two. `exact_s` is the flow engine without its tolerance of rates; `error` is the largest change of
+a latency by that tolerance. With `--units`, the all-to-all of NCCL on a SuperPOD of so many units of 256 GPUs, and its
+memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import weft
+from weft.fabric.model import Fabric
+from weft.routing.engine import Options as RoutingOptions
+from weft.routing.route import route
+from weft.sim.engine import Options
+from weft.sim.flow.engine import FlowEngine
+from weft.sim.flow.fair import EXACT
+from weft.sim.flow.loop import run_moments
+from weft.sim.flow.plan import plan
+from weft.sim.packet.engine import PacketEngine
+from weft.sim.patterns import uniform
+from weft.sim.traffic import Traffic
+
+SPEC = "fat-tree:hosts=1024,radix=16"
+LOAD = 0.8
+SIZES_BYTES = (4096, 65_536, 1 << 20)
+FOREVER_PS = 1 << 52
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    size_bytes: int
+    paths: str
+    messages: int
+    packet_s: float
+    flow_s: float
+    exact_s: float
+    flow_us_per_message: float
+    packet_over_flow: float
+    error: float
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--messages", type=int, default=12_000)
+    parser.add_argument("--units", type=int, default=0)
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args()
+    rows = [asdict(row) for row in measure(arguments.messages)] if arguments.messages else []
+    if arguments.units:
+        rows.append(measure_all_to_all(arguments.units))
+    if arguments.json:
+        json.dump(rows, sys.stdout, indent=2)
+        return
+    for row in rows:
+        print(
+            "  ".join(
+                f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}" for name, value in row.items()
+            )
+        )
+
+
+def measure(messages: int) -> Iterator[Row]:
+    fabric = route(weft.load(SPEC), RoutingOptions(adaptive=True)).fabric
+    hosts, rate_bytes_per_ps = len(fabric.hcas), 400 / 8000
+    for size_bytes in SIZES_BYTES:
+        duration_ps = int(messages * size_bytes / (hosts * LOAD * rate_bytes_per_ps))
+        traffic = uniform(fabric, size_bytes=size_bytes, load=LOAD, duration_ps=duration_ps)
+        for paths in ("table", "adaptive"):
+            options = Options(paths=paths)
+            packet_s, _ = best_s(lambda o=options, t=traffic: PacketEngine().run(fabric, t, o))
+            flow_s, flow = best_s(lambda o=options, t=traffic: FlowEngine().run(fabric, t, o))
+            exact_s, exact_ps = best_s(lambda o=options, t=traffic: run_exactly(fabric, t, o))
+            yield Row(
+                size_bytes=size_bytes,
+                paths=paths,
+                messages=len(traffic),
+                packet_s=packet_s,
+                flow_s=flow_s,
+                exact_s=exact_s,
+                flow_us_per_message=flow_s / len(traffic) * 1e6,
+                packet_over_flow=packet_s / flow_s,
+                error=float(np.abs(flow.latency_ps / exact_ps - 1).max()),
+            )
+
+
+def run_exactly(fabric: Fabric, traffic: Traffic, options: Options) -> NDArray[np.int64]:
+    """Run flows without a tolerance of rates and return the latency of each message."""
+    state = plan(fabric, traffic, options).state
+    state.run.until_ps, state.run.tolerance = FOREVER_PS, EXACT
+    run_moments(state, 1 << 40)
+    latency_ps: NDArray[np.int64] = state.messages.finish_ps - state.messages.start_ps
+    return latency_ps
+
+
+def best_s(function: Callable[[], Any]) -> tuple[float, Any]:
+    """Return the CPU time of the faster of two runs, and the result."""
+    times_s = []
+    for _ in range(2):
+        begin = time.process_time()
+        result = function()
+        times_s.append(time.process_time() - begin)
+    return min(times_s), result
+
+
+def measure_all_to_all(units: int) -> dict[str, int | float | str]:
+    """Time the prediction of an all-to-all of 64 MiB, whose steps run as flows."""
+    begin = time.process_time()
+    row = weft.time(f"superpod:su={units}", "all_to_all", "64M")
+    return {
+        "gpus": 256 * units,
+        "time_us": row.time_us,
+        "cpu_s": time.process_time() - begin,
+        "peak_gib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 << 20),
+    }
+
+
+if __name__ == "__main__":
+    main()
