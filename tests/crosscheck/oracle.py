@@ -1,8 +1,8 @@
 """InfiniBand once more, in plain Python with one heap: slow, short, and written from the rules, not from the kernels.
 
 It knows RC, UC and UD, forwarding tables, service levels, virtual lanes and their arbitration, credits, cut-through and
-store-and-forward, queue pairs that take turns, and dependencies; no losses, adaptive routing, congestion control or
-RDMA reads. Every finish must be the packet engine's, to the picosecond.
+store-and-forward, queue pairs that take turns, dependencies, and detours by Valiant, UGAL and PAR; no losses, adaptive
+routing, congestion control or RDMA reads. Every finish must be the packet engine's, to the picosecond.
 
 At one instant a port falls free, then credits come, packets come, acknowledgements and then messages are ready, shorter
 delays first and then in the order in which they were caused; last goes what has no fixed delay.
@@ -12,9 +12,12 @@ from __future__ import annotations
 
 import heapq
 import math
+import re
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
+
+import numpy as np
 
 from weft.fabric import catalog
 from weft.fabric.kinds import Medium, NodeKind
@@ -42,6 +45,7 @@ class Port:
     fec_ps: int
     model: str
     busy: bool = False
+    load_bytes: int = 0  # queued or being sent
     stands: list[list[int]] = field(default_factory=lambda: [[0, 0], [0, 0]])  # low, high: entry, blocks left
     high_spent_bytes: int = 0
 
@@ -95,20 +99,29 @@ class Packet:
     size_bytes: int
     target: Port
     sl: int
+    part: int = 0  # 0 undecided, 1 on the way to `via`, 2 on the way to the destination
+    via: int = 0  # LID of an intermediate switch
     buffer: tuple[Port, int] | None = None  # input buffer that it is in, by port and VL
 
 
 class Oracle:
-    def __init__(self, fabric, traffic, *, mtu_bytes=4096, buffer_bytes=0, store_and_forward=False):
+    def __init__(
+        self, fabric, traffic, *, mtu_bytes=4096, buffer_bytes=0, store_and_forward=False, paths="table", seed=1
+    ):
         self.fabric, self.tables, self.traffic = fabric, fabric.tables, traffic
         self.mtu_bytes, self.cut_through = mtu_bytes, not store_and_forward
         self.heap, self.order, self.now_ps = [], count(), 0
-        self.ports = {port.slot: port for link in range(len(fabric.links)) for port in self._ends(link)}
+        self.ports = {port.slot: port for link in range(len(fabric.links)) for port in self._link_ends(link)}
         qps = {}
         self.messages = [self._message(i, qps) for i in range(len(traffic))]
         levels = {level for message in self.messages for level in (message.qp.sl, message.qp.back_sl)}
+        if paths != "table" and "path_sl" in vars(self.tables):
+            levels |= set(self.tables.path_sl.ravel().tolist())
         vls = self.tables.sl2vl[:, sorted(levels)] if "sl2vl" in vars(self.tables) else None
-        self.n_vls = 1 if vls is None else int(vls.max()) + 1
+        self.vls_per_part = 1 if vls is None else int(vls.max()) + 1
+        self.paths, self.random = paths, 1 + (seed * 7_919 + 12_345) % 2_147_483_646
+        self.n_vls = self.vls_per_part * {"table": 1, "par": 3}.get(paths, 2)
+        self.bias_bytes = 2 * max(HEADERS + AETH, *(max(message.sizes) for message in self.messages))
         for i, message in enumerate(self.messages):
             for before in traffic.after[traffic.after_first[i] : traffic.after_first[i + 1]]:
                 self.messages[before].followers.append(message)
@@ -116,7 +129,7 @@ class Oracle:
         for port in self.ports.values():
             self._equip(port, buffer_bytes, largest_bytes)
 
-    def _ends(self, link):
+    def _link_ends(self, link):
         """The two ports of a link."""
         fabric, links, speed = self.fabric, self.fabric.links, speeds()[self.fabric.links.speed[link]]
         line = timings().of_line(speed.name)
@@ -152,7 +165,7 @@ class Oracle:
 
     def _vl(self, port, out_number, sl):
         """Return the VL: an adapter has a row for each port, a switch one for each pair of ports."""
-        if self.n_vls == 1:
+        if "sl2vl" not in vars(self.tables):
             return 0
         row = int(self.tables.first_pair[port.node]) + port.number
         if out_number is not None:
@@ -254,6 +267,7 @@ class Oracle:
 
     def on_free(self, port, packet, left, early):
         port.busy = False
+        port.load_bytes -= packet.size_bytes
         if not early:
             self.after(port.arrival_ps, ARRIVAL, self.on_arrival, packet)
         if left:
@@ -272,15 +286,107 @@ class Oracle:
         port = packet.buffer[0]
         if not port.is_switch:
             return self.on_host(port, packet)
-        number = int(self.tables.lft[self.tables.switch_row[port.node], self.tables.lid[packet.target.slot]])
-        out, vl = self.ports[port.slot - port.number + number], self._vl(port, number, packet.sl)
+        begins = self.paths != "table" and self.choose_path(port, packet)
+        number = self._number(port.node, packet.via or self.tables.lid[packet.target.slot])
+        out = self.ports[port.slot - port.number + number]
+        vl = self._vl(replace(port, number=0) if begins else port, number, packet.sl) + self._first_lane(packet.part)
         late_ps = port.serial_ps(packet.size_bytes) - out.serial_ps(packet.size_bytes)
         if self.cut_through and late_ps > 0:  # its last byte must not leave before it came
             return self.at(self.now_ps + late_ps, (ODD, 0), self.enqueue, out, vl, packet)
         return self.enqueue(out, vl, packet)
 
+    # -- detours --------------------------------------------------------------------------------------------------
+
+    def _first_lane(self, part):
+        return self.vls_per_part * (part if self.paths == "par" else max(part - 1, 0))
+
+    def _number(self, node, lid):
+        return int(self.tables.lft[self.tables.switch_row[node], lid])
+
+    def _switch_of(self, lid):
+        """Return the node of the switch with this LID, or of the host's switch."""
+        slot = int(np.flatnonzero(self.tables.lid == lid)[0])
+        node = int(self.fabric.ports.node[slot])
+        if self.fabric.nodes.kind[node] == NodeKind.SWITCH:
+            return node
+        return int(self.fabric.ports.node[self.fabric.ports.peer[slot]])
+
+    def _group(self, node):
+        """Return the group in the name of a dragonfly's switch, g2s3; elsewhere each switch is one."""
+        return re.match(r"g\d+|.*", self.fabric.nodes.name[node]).group()
+
+    def _has_groups(self):
+        return self.fabric.spec.startswith("dragonfly")
+
+    def _ends(self, node, via):
+        if self.fabric.spec.startswith("dragonfly:"):
+            return self._group(node) == self._group(self._switch_of(via))
+        return node == self._switch_of(via)
+
+    def _begin_part(self, node, packet, part, via):
+        packet.part, packet.via = part, via
+        if "path_sl" in vars(self.tables):
+            lid = via or self.tables.lid[packet.target.slot]
+            packet.sl = int(self.tables.path_sl[self.tables.switch_row[node], lid])
+        return True
+
+    def choose_path(self, port, packet):
+        """Begin the next part of the path if it begins at this switch, and return whether it does."""
+        node, lid = port.node, int(self.tables.lid[packet.target.slot])
+        if packet.part == 1 and self._ends(node, packet.via):
+            return self._begin_part(node, packet, 2, 0)
+        if packet.part != 0:
+            return False
+        came_from = port.peer.node
+        asks = not port.peer.is_switch or not self._has_groups() or self._group(came_from) == self._group(node)
+        if asks and self._group(node) != self._group(self._switch_of(lid)):
+            via = self._draw(node, lid)
+            if self.paths == "valiant" or self._is_better(port, packet, lid, via):
+                return self._begin_part(node, packet, 1, via)
+        return self.paths != "par" and self._begin_part(node, packet, 2, 0)
+
+    def _draw(self, node, lid):
+        switches = [node for node in self.fabric.of_kind(NodeKind.SWITCH).tolist() if self._has_hosts(node)]
+        while True:
+            self.random = (self.random * 1_103_515_245 + 12_345) % (1 << 31)
+            drawn = switches[(self.random >> 8) * len(switches) >> 23]
+            if self._group(drawn) not in (self._group(node), self._group(self._switch_of(lid))):
+                return int(self.tables.lid[self.fabric.first_port[drawn]])
+
+    def _has_hosts(self, node):
+        return any(port.node == node and not port.peer.is_switch for port in self.ports.values())
+
+    def _is_better(self, port, packet, lid, via):
+        """Return whether the queue towards `via`, times the hops, is shorter than the minimal one."""
+        outs = [self.ports[port.slot - port.number + self._number(port.node, to)] for to in (lid, via)]
+        loads = [out.load_bytes for out in outs]
+        if outs[0] is outs[1]:
+            direct = 0 if self.paths == "par" else 2
+            loads = [self._lane_bytes(port, packet, part, to) for part, to in ((direct, lid), (1, via))]
+        hops = self._hops(port.node, [lid]), self._hops(port.node, [via, lid])
+        return loads[0] * hops[0] > loads[1] * hops[1] + self.bias_bytes
+
+    def _lane_bytes(self, port, packet, part, lid):
+        sl, number = packet.sl, self._number(port.node, lid)
+        if "path_sl" in vars(self.tables):
+            sl = int(self.tables.path_sl[self.tables.switch_row[port.node], lid])
+        vl = self._vl(replace(port, number=0), number, sl) + self._first_lane(part)
+        return sum(packet.size_bytes for packet in self.ports[port.slot - port.number + number].waiting[vl])
+
+    def _hops(self, node, lids):
+        """Return the number of links between switches to the LIDs in turn."""
+        for hops in range(64):
+            if len(lids) > 1 and self._ends(node, lids[0]):
+                lids = lids[1:]
+            out = self.ports[int(self.fabric.first_port[node]) + self._number(node, lids[0])]
+            if not out.peer.is_switch:
+                return hops
+            node = out.peer.node
+        raise AssertionError
+
     def enqueue(self, port, vl, packet):
         port.waiting[vl].append(packet)
+        port.load_bytes += packet.size_bytes
         return port
 
     def on_ready(self, message):

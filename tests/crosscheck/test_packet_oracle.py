@@ -51,12 +51,12 @@ def with_lanes(fabric, lanes, weights, high, limit):
     return fabric
 
 
-def check_same(fabric, traffic, *, mtu_bytes=4096, buffer_bytes=0, stored=False):
+def check_same(fabric, traffic, *, mtu_bytes=4096, buffer_bytes=0, stored=False, paths="table"):
     switching = "store-and-forward" if stored else "cut-through"
-    options = Options(mtu_bytes=mtu_bytes, buffer_bytes=buffer_bytes, switching=switching)
+    options = Options(mtu_bytes=mtu_bytes, buffer_bytes=buffer_bytes, switching=switching, paths=paths)
     result = PacketEngine().run(fabric, traffic, options)
     expected = oracle.Oracle(
-        fabric, traffic, mtu_bytes=mtu_bytes, buffer_bytes=buffer_bytes, store_and_forward=stored
+        fabric, traffic, mtu_bytes=mtu_bytes, buffer_bytes=buffer_bytes, store_and_forward=stored, paths=paths
     ).run()
     assert result.finish_ps.tolist() == expected
 
@@ -128,6 +128,19 @@ def test_a_shift_by_every_distance_finishes_when_the_oracle_says(shape, buffer_b
         check_same(
             fabric, Traffic.make(hosts, np.roll(hosts, -distance), 50_000), buffer_bytes=buffer_bytes, stored=stored
         )
+
+
+@pytest.mark.parametrize("paths", ["valiant", "ugal", "par"])
+@pytest.mark.parametrize(
+    "shape", ["dragonfly:p=2,a=4,h=1", "dragonfly+:p=2,leaves=2,spines=2,h=2,g=3", "torus:5x3", "hyperx:3x3,hosts=2"]
+)
+def test_detours_finish_when_the_oracle_says(shape, paths):
+    """All hosts of a group or a switch send to the next one, so that queues grow and detours pay off."""
+    fabric = routed(shape)
+    hosts = np.array(host_ports(fabric))
+    together = {"dragonfly": 8, "dragonfly+": 4, "hyperx": 2}.get(shape.split(":")[0], 3)
+    check_same(fabric, Traffic.make(hosts, np.roll(hosts, -together), 50_000), paths=paths)
+    check_same(fabric, Traffic.make(hosts, np.roll(hosts, -together), 30_000), paths=paths, buffer_bytes=9_000)
 
 
 @pytest.mark.parametrize("limit", [0, 1, 255])

@@ -25,6 +25,18 @@ def tree() -> weft.Fabric:
 
 
 @pytest.fixture(scope="module")
+def dragonfly() -> weft.Fabric:
+    return route(weft.load("dragonfly:p=2,a=4,h=2")).fabric
+
+
+@pytest.fixture(scope="module")
+def suited(tree, superpod, dragonfly):
+    """A fabric on which the pattern of a name has a meaning."""
+    by_name = {"adversarial": dragonfly, "tornado": route(weft.load("torus:5x3,hosts=2")).fabric, "rails": superpod}
+    return lambda name: by_name.get(name, tree)
+
+
+@pytest.fixture(scope="module")
 def superpod() -> weft.Fabric:
     return route(weft.load("superpod:su=1,servers=4")).fabric
 
@@ -114,9 +126,34 @@ def test_rails_stay_below_one_leaf_in_a_superpod(superpod):
     assert (leaf[traffic.src] == leaf[traffic.dst]).all()
 
 
+@pytest.mark.parametrize("distance", [1, 2])
+def test_adversarial_traffic_goes_to_all_hosts_of_a_later_group(dragonfly, distance):
+    traffic = patterns.adversarial(dragonfly, distance=distance)
+    src, dst = (switch_names(dragonfly, ends) for ends in (traffic.src, traffic.dst))
+    group = {"from": [int(name[1]) for name in src], "to": [int(name[1]) for name in dst]}
+    assert group["to"] == [(number - 1 + distance) % 9 + 1 for number in group["from"]]
+    assert set(traffic.dst.tolist()) == set(host_ports(dragonfly).tolist())
+
+
+def test_a_tornado_goes_two_of_five_and_one_of_three_switches_further():
+    fabric = route(weft.load("torus:5x3,hosts=2")).fabric
+    traffic = patterns.tornado(fabric)
+    src, dst = (switch_names(fabric, ends) for ends in (traffic.src, traffic.dst))
+    assert len(set(zip(src, dst, strict=True))) == 15
+    pairs = sorted(set(zip(traffic.src.tolist(), traffic.dst.tolist(), strict=True)))
+    assert len(pairs) == 30  # one receiver for each host
+    for slots in pairs[:6]:
+        there, _ = weft.path(fabric, *(fabric.port(slot).name for slot in slots))
+        assert len(there.hops) == 1 + 2 + 1 + 1  # the host's link and three between switches
+
+
+def switch_names(fabric: weft.Fabric, hosts: np.ndarray) -> list[str]:
+    return [fabric.nodes.name[node] for node in fabric.ports.node[fabric.ports.peer[hosts]].tolist()]
+
+
 @pytest.mark.parametrize("name", WITHOUT_MANAGER)
-def test_every_pattern_takes_size_and_kind(superpod, name):
-    traffic = make(name, superpod, size_bytes=1234, sl=2, operation=Operation.SEND, transport=Transport.UC)
+def test_every_pattern_takes_size_and_kind(suited, name):
+    traffic = make(name, suited(name), size_bytes=1234, sl=2, operation=Operation.SEND, transport=Transport.UC)
     assert len(traffic) > 0
     assert set(traffic.size_bytes.tolist()) == {1234}
     assert set(traffic.sl.tolist()) == {2}
@@ -126,8 +163,8 @@ def test_every_pattern_takes_size_and_kind(superpod, name):
 
 
 @pytest.mark.parametrize("name", [name for name in WITHOUT_MANAGER if "seed" in parameters_of(name)])
-def test_the_seed_decides_and_is_in_the_description(tree, name):
-    each, same, other = (make(name, tree, seed=seed) for seed in (7, 7, 8))
+def test_the_seed_decides_and_is_in_the_description(suited, name):
+    each, same, other = (make(name, suited(name), seed=seed) for seed in (7, 7, 8))
     assert np.array_equal(each.src, same.src)
     assert np.array_equal(each.dst, same.dst)
     assert not (np.array_equal(each.src, other.src) and np.array_equal(each.dst, other.dst))
@@ -140,6 +177,8 @@ def test_the_seed_decides_and_is_in_the_description(tree, name):
         ("incast", {"senders": 16}, "--senders must be 1 to 15"),
         ("incast", {"senders": 0}, "got 0"),
         ("incast", {"receiver": "leaf1"}, "leaf1 cannot send or receive"),
+        ("adversarial", {}, "adversarial traffic goes from group to group of a dragonfly, and fat-tree"),
+        ("tornado", {}, "tornado traffic needs a torus, a mesh or a HyperX"),
         ("uniform", {"load": 1.2}, "--load must be in (0, 1], got 1.2"),
         ("uniform", {"load": float("nan")}, "got nan"),
         ("uniform", {"duration_ps": 0}, "at least 1 ps"),

@@ -58,18 +58,19 @@ def simulate(
     fabric
         A routing, or a fabric, its spec or the path of a file; without tables it is routed first.
     traffic
-        `permutation`, `incast`, `uniform`, `shift`, `bisection`, `all-to-all`, `rails` or `multicast`; a collective by
-        an algorithm, `all_reduce:ring`; the path of a traffic file, .csv or .json; or a Traffic.
+        `permutation`, `incast`, `uniform`, `adversarial`, `tornado`, `shift`, `bisection`, `all-to-all`, `rails` or
+        `multicast`; a collective by an algorithm, `all_reduce:ring`; the path of a traffic file, .csv or .json; or a
+        Traffic.
     engine
         `packet` (every packet, credit and queue), `flow` (fair rates) or `analytic` (closed forms).
     size
         Of each message, in bytes or as `64K`, `1M`. By default 1M, for uniform traffic 4K.
     load, duration_us
-        Uniform traffic: the offered share of the line rate, and how long messages start.
+        Uniform, adversarial and tornado traffic: the offered share of the line rate, and how long messages start.
     senders, receiver
         Incast: the number of senders and the receiving host. Multicast: the number of senders.
     distance
-        Shift: the distance from sender to receiver in the list of hosts.
+        The distance from sender to receiver: shift: in the list of hosts; adversarial: in groups.
     sl, operation, transport
         Service level; `write`, `send` or `read`; `rc`, `uc` or `ud`.
     tables

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from weft.api.arguments import FabricLike, PathLike, read_fabric, read_names, read_path, read_text, read_whole
-from weft.errors import ConfigError
+from weft.errors import ConfigError, find_named
 from weft.fabric.model import Fabric
 from weft.routing.engine import Options
 from weft.routing.route import Routing, reroute
@@ -76,7 +76,7 @@ def route(
     return reroute(break_permanently(routing.fabric, faults), routing) if faults else routing
 
 
-def check(fabric: FabricLike, *, tables: Dumps = None, hosts_only: bool = False) -> TableCheck:
+def check(fabric: FabricLike, *, tables: Dumps = None, hosts_only: bool = False, paths: str = "table") -> TableCheck:
     """Prove that forwarding tables lead everywhere and cannot deadlock, as `weft check` does.
 
     Parameters
@@ -87,6 +87,9 @@ def check(fabric: FabricLike, *, tables: Dumps = None, hosts_only: bool = False)
         Tables of OpenSM to check instead: a folder of its dumps, or one file of routes.
     hosts_only
         Only paths between adapters, as ibdmchk does; by default also those from and to switches.
+    paths
+        `table`; or `valiant`, `ugal` or `par`: with all paths through intermediate switches, as `weft.simulate` takes
+        them.
 
     Returns
     -------
@@ -101,8 +104,12 @@ def check(fabric: FabricLike, *, tables: Dumps = None, hosts_only: bool = False)
     >>> result = weft.check(weft.route("torus:5x5", routing_engine="min-hop"))
     >>> result.ok, len(result.credit_loop)
     (False, 4)
+    >>> result = weft.check(weft.route("torus:5x5"), paths="ugal")
+    >>> result.ok, result.vls
+    (True, 4)
     """
     from weft.routing.check import check as check_tables
+    from weft.routing.detours import Detour
 
     routed, lanes_known = read_routed(fabric, tables=tables)
     if not has_routes(routed):
@@ -110,7 +117,9 @@ def check(fabric: FabricLike, *, tables: Dumps = None, hosts_only: bool = False)
             f"{routed.spec} has no forwarding tables"
             "\n  Give OpenSM's with --tables; `weft route` computes and verifies its own."
         )
-    return check_tables(routed, hosts_only=hosts_only, lanes_known=lanes_known)
+    kinds = {"table" if kind is Detour.NONE else kind.name.lower(): kind for kind in Detour}
+    detour = find_named("choice of paths", read_text("--paths", paths), kinds)
+    return check_tables(routed, hosts_only=hosts_only, lanes_known=lanes_known, detour=detour)
 
 
 def rate(fabric: FabricLike, *, seed: int = 1) -> Quality:

@@ -88,26 +88,34 @@ def make_traffic(name: str, fabric: Fabric, parameters: dict[str, Any], seed: in
 
 
 def route_traffic(
-    fabric: FabricLike, options: Sequence[Options], *, tables: Dumps = None, routing_engine: str | None = None
+    fabric: FabricLike,
+    options: Sequence[Options],
+    *,
+    tables: Dumps = None,
+    routing_engine: str | None = None,
+    lmc: int | None = None,
 ) -> tuple[Fabric, str]:
     """Return the fabric with tables for runs with these options, and the origin of the tables in words."""
     from weft.routing.engine import Options as RoutingOptions
     from weft.routing.route import route
-    from weft.sim.engine import Paths
+    from weft.sim.adaptive import require_choice
 
     if tables is not None and routing_engine is not None:
         raise ConfigError("--tables brings its own routes: leave out --routing-engine, or --tables")
+    if lmc is not None and not any(each.paths == "lmc" for each in options):
+        raise ConfigError("--lmc adds LIDs that only --paths lmc uses: add it, or leave out --lmc")
     routed, lanes_known = read_routed(read_fabric(fabric), tables=tables)
-    if has_routes(routed) and routing_engine is None:
-        for each in options:
-            if each.paths not in (None, Paths.TABLE) and "ar_group" not in vars(routed.tables):
-                raise ConfigError(
-                    f"paths {each.paths} needs groups of ports, and OpenSM's dumps have none: "
-                    f"leave out --paths, or --tables and let weft route"
-                )
+    if has_routes(routed) and routing_engine is None and lmc is None:
         lanes = "" if lanes_known else ", lanes unknown: all paths share one"
-        return routed, f"tables of {tables or routed.spec}{lanes}"
-    if not routed.switches:
-        return routed, "no switch to route"
-    routing = route(routed, RoutingOptions(engine=routing_engine or "auto", adaptive=True))
-    return routing.fabric, f"routed by {routing.engine}"
+        origin = f"tables of {tables or routed.spec}{lanes}"
+    elif not routed.switches:
+        origin = "no switch to route"
+    elif tables is not None:
+        raise ConfigError("--tables brings its own LIDs: leave out --lmc, or --tables")
+    else:
+        routing = route(routed, RoutingOptions(engine=routing_engine or "auto", adaptive=True, lmc=lmc or 0))
+        routed, origin = routing.fabric, f"routed by {routing.engine}"
+    for each in options:
+        if each.paths is not None:
+            require_choice(routed, each.paths)
+    return routed, origin

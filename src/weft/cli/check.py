@@ -9,7 +9,9 @@ from weft.cli.arguments import TABLES, File, Form, Spec
 from weft.cli.output import console, print_data, progress_bar, table
 
 
-def check(spec: Spec, /, *, tables: File = None, hosts_only: bool = False, form: Form = TABLES) -> None:
+def check(
+    spec: Spec, /, *, tables: File = None, hosts_only: bool = False, paths: str = "table", form: Form = TABLES
+) -> None:
     """Verify forwarding tables: reachability, credit loops.
 
     The exit status is 1 if a pair is unreachable, a route loops or the channel dependencies have a cycle. Also report
@@ -23,6 +25,9 @@ def check(spec: Spec, /, *, tables: File = None, hosts_only: bool = False, form:
         as `weft route --dump` and `weft sm --dump` write them; OpenSM does not.
     hosts_only
         Check only paths between adapters, as ibdmchk does; otherwise also paths from and to switches.
+    paths
+        table; or valiant, ugal or par: include all paths through intermediate switches in the proof, on the lanes that
+        `weft sim --paths` gives them.
     """
     from weft.api.routes import check as check_tables
     from weft.fabric.spec import load
@@ -30,7 +35,7 @@ def check(spec: Spec, /, *, tables: File = None, hosts_only: bool = False, form:
     with progress_bar(f"reading {spec}") as report:
         fabric = load(spec)
         report(description=f"proving {spec}")
-        verdict = check_tables(fabric, tables=tables, hosts_only=hosts_only)
+        verdict = check_tables(fabric, tables=tables, hosts_only=hosts_only, paths=paths)
     if form.is_data:
         facts = {"ok": verdict.ok, "changes": fabric.changes, "missing": verdict.missing}
         print_data(form, facts | asdict(verdict))

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from weft.sim.result import Engine, Result
 
 _BUSIEST = 8  # links in the table
+SWEPT = ("uniform", "adversarial", "tornado")  # traffic with a load
 Step = Callable[[str], "Progress"]  # names the current step and returns the callback for the engine
 
 
@@ -45,8 +46,9 @@ def sim(
     Parameters
     ----------
     traffic
-        permutation, incast, uniform, shift, bisection, all-to-all, rails, multicast; a collective with its algorithm,
-        all_reduce:ring; or the path of a traffic file, .csv or .json. [permutation]
+        permutation, incast, uniform, adversarial (dragonfly), tornado (torus), shift, bisection, all-to-all, rails,
+        multicast; a collective with its algorithm, all_reduce:ring; or the path of a traffic file, .csv or .json.
+        [permutation]
     engine
         Simulation engine: packet (each packet, credit and queue), flow (fair rates) or analytic (closed forms).
     """
@@ -66,7 +68,7 @@ def sim(
     check_traffic(name, parameters)
     with _progress() as step:
         fabric, routed_by = route_traffic(
-            load(spec), options, tables=network.tables, routing_engine=network.routing_engine
+            load(spec), options, tables=network.tables, routing_engine=network.routing_engine, lmc=network.lmc
         )
         if loads:
             runs = _run_sweep(chosen, fabric, name, parameters, loads, options, step)
@@ -121,8 +123,8 @@ def _loads(traffic: str | None, messages: Messages, outputs: Outputs) -> list[fl
     """Return the loads of a sweep; none for a single run."""
     if outputs.sweep_load is None:
         return []
-    if traffic not in (None, "uniform"):
-        raise ConfigError(f"--sweep-load runs uniform traffic, not {traffic}: leave out --traffic, or --sweep-load")
+    if traffic not in (None, *SWEPT):
+        raise ConfigError(f"--sweep-load runs {', '.join(SWEPT)} traffic, not {traffic}: leave out --traffic")
     single = {"--load": messages.load, "--watch": outputs.watch, "--write-traffic": outputs.write_traffic}
     for flag, value in single.items():
         if value is not None:
@@ -254,8 +256,8 @@ def _report_sweep(runs: list[tuple[float, Result]], routed_by: str, outputs: Out
 
     first = runs[0][1]
     options, size = first.options, format_size(int(first.traffic.size_bytes[0]))
-    note = f"uniform traffic of {size}; {options.network}, MTU {options.mtu_bytes}, seed {options.seed}"
-    note += f", {first.engine} engine"
+    note = f"{first.traffic.description.split(', ')[0]} traffic of {size}; {options.network}, "
+    note += f"MTU {options.mtu_bytes}, seed {options.seed}, {first.engine} engine"
     if outputs.picture is not None:
         _draw_sweep(runs, outputs.picture, name_fabric(first.fabric), note)
     if outputs.form.is_data:

@@ -14,15 +14,15 @@ class Messages:
     size: str | None = None
     """Message size: 8, 64K, 1M. [1M; uniform 4K]"""
     load: float | None = None
-    """uniform: payload offered by each host, as a fraction of its line rate. [0.5]"""
+    """uniform, adversarial, tornado: payload offered by each host, as a fraction of its line rate. [0.5]"""
     duration_us: float | None = None
-    """uniform: microseconds during which messages start. [100]"""
+    """uniform, adversarial, tornado: microseconds during which messages start. [100]"""
     senders: Whole | None = None
     """Number of senders: of incast [8], of multicast [1]."""
     receiver: str | None = None
     """incast: the receiving host. [the first host]"""
     distance: Whole | None = None
-    """shift: distance from sender to receiver in the list of hosts. [1]"""
+    """Distance from sender to receiver: shift: in the list of hosts; adversarial: in groups. [1]"""
     sl: Whole | None = None
     """Service level. [that of the path]"""
     operation: str | None = None
@@ -38,8 +38,10 @@ class Network:
     network: str | None = None
     """Protocol: infiniband, omni-path, roce, roce-v1 or tcp. [that of the links; roce on Ethernet]"""
     paths: str | None = None
-    """Choice of paths: table, adaptive, ecmp or spray; with --sweep-load several, separated by commas. [table; ecmp
-    on Ethernet]"""
+    """Choice of paths: table (or minimal), adaptive, ecmp, spray; valiant, ugal, par (dragonfly, torus, HyperX); lmc
+    (add --lmc); with --sweep-load several, separated by commas. [table; ecmp on Ethernet]"""
+    lmc: Whole | None = None
+    """With --paths lmc: each host port gets 2**LMC LIDs, and the sender picks one for each message. 1 to 7."""
     switching: str = "cut-through"
     """cut-through or store-and-forward."""
     congestion_control: str | None = None
@@ -76,7 +78,7 @@ class Outputs:
     """The picture to write: the fabric with links coloured by utilisation, .png, .svg, .pdf or .html; with --sweep-load
     latency against load."""
     sweep_load: str | None = None
-    """Run uniform traffic at each of these loads: 0.1,0.5,0.9."""
+    """Run uniform, adversarial or tornado traffic at each of these loads: 0.1,0.5,0.9."""
     write_traffic: File = None
     """Write the traffic to a file, .csv or .json, for --traffic."""
     form: Form = TABLES

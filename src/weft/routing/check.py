@@ -25,11 +25,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.fabric.forwarding import DATA_VLS
+from weft.errors import ConfigError
 from weft.fabric.model import Fabric
-from weft.fabric.tables import NO_ROUTE, SERVICE_LEVELS
-from weft.routing.graph import SwitchGraph, switch_graph
+from weft.fabric.tables import NO_ROUTE
+from weft.routing.detours import Detour, find_detours, part_lanes
+from weft.routing.graph import switch_graph
 from weft.routing.kernels import walk
+from weft.routing.kernels.detours import add_parts, find_starts
+from weft.routing.lanes import by_lid, service_levels
 from weft.routing.lids import ports_with_lids
 from weft.wire.port_info import PortInfo, PortState
 
@@ -41,7 +44,6 @@ _FAILURES = {
 }
 _VLS = 16
 _AT_ONCE = 1024  # LIDs compared with all others per step
-_FOUR_BITS = np.uint8(15)  # mask of a service level or a lane
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,13 +125,20 @@ class TableCheck:
         return f"credit loop of {len(names)} buffers: {' -> '.join([*names, names[0]])}"
 
 
-def check(fabric: Fabric, *, hosts_only: bool = False, lanes_known: bool = True) -> TableCheck:
+def check(
+    fabric: Fabric, *, hosts_only: bool = False, lanes_known: bool = True, detour: Detour = Detour.NONE
+) -> TableCheck:
     """Walk all paths of the fabric's tables.
 
     hosts_only   only between adapters, including aggregation nodes
     lanes_known  False if the tables come from files without service levels
+    detour       also paths through intermediate switches: `weft.routing.detours`
     """
-    return _Walker(fabric, hosts_only).verdict(lanes_known)
+    if detour:
+        find_detours(fabric)  # or raise an error
+        if hosts_only:
+            raise ConfigError("--hosts-only excludes paths to switches, which --paths uses: leave out one of them")
+    return _Walker(fabric, hosts_only).verdict(lanes_known, detour)
 
 
 class _Walker:
@@ -149,8 +158,8 @@ class _Walker:
         self.edge_at[graph.near, graph.port] = np.arange(len(graph.port), dtype=np.int32)
         self.first_pair = tables.first_pair[graph.switches]
         top_lid = int(self.lid.max(initial=0))
-        self.routes = _by_lid(tables.lft, top_lid, NO_ROUTE)
-        self.path_sl, self.sl2vl, self.n_vls = _service_levels(fabric, graph, self.ports, top_lid)
+        self.routes = by_lid(tables.lft, top_lid, NO_ROUTE)
+        self.path_sl, self.sl2vl, self.n_vls = service_levels(fabric, graph, self.ports, top_lid)
         self._choose_sources()
 
     def _choose_sources(self) -> None:
@@ -172,7 +181,7 @@ class _Walker:
         self.weight = np.bincount(source_of, minlength=len(first_of)).astype(np.int64)
         self.own = source_of[port_of].astype(np.int32)  # [destination] -> the source that contains its port
 
-    def verdict(self, lanes_known: bool) -> TableCheck:
+    def verdict(self, lanes_known: bool, detour: Detour) -> TableCheck:
         graph, n_vls = self.graph, self.n_vls
         bits = self.edge_at.shape[1] * n_vls
         depends = np.zeros((len(graph.far) * n_vls, (bits + 7) // 8), np.uint8)
@@ -190,6 +199,11 @@ class _Walker:
             self._walk(depends, self._counts(), no_cycle, waiting, self._reply_sls())
             replies = walk.find_cycle(depends, self.edge_at, graph.far, n_vls)
             replies = walk.shortest_cycle(depends, self.edge_at, graph.far, n_vls, replies)
+        if detour and not len(cycle):
+            self._walk(tables_only := np.zeros_like(depends), self._counts(), no_cycle, waiting)
+            depends, n_vls = self._add_parts(tables_only, detour), n_vls * detour.parts
+            cycle = walk.find_cycle(depends, self.edge_at, graph.far, n_vls)
+            cycle = walk.shortest_cycle(depends, self.edge_at, graph.far, n_vls, cycle)
         loop = cycle.tolist()
         return TableCheck(
             spec=self.fabric.spec,
@@ -200,7 +214,7 @@ class _Walker:
             first_failure=self._failure(*failed) if failed[0] >= 0 else "",
             hops={count: int(hops[count]) for count in np.flatnonzero(hops).tolist()},
             no_lid=self._without_lid(),
-            vls=int(used.sum()),
+            vls=int(used.sum()) * detour.parts,
             credit_loop=tuple(self._port_name(channel // n_vls) for channel in loop),
             credit_loop_vls=tuple(channel % n_vls for channel in loop),
             credit_loop_paths=tuple(self._wait(loop, place, *pair) for place, pair in enumerate(waiting.tolist())),
@@ -208,6 +222,16 @@ class _Walker:
             reply_loop=tuple(self._channel_name(channel) for channel in replies.tolist()),
             lanes_known=lanes_known,
         )
+
+    def _add_parts(self, depends: NDArray[np.uint8], detour: Detour) -> NDArray[np.uint8]:
+        """Return the dependencies of all paths through intermediate switches, from those of the tables."""
+        tables = (self.routes, self.path_sl, self.sl2vl, self.first_pair, self.lid)
+        starts = find_starts(*tables, self.edge_at, self.n_vls)
+        lanes = np.array(part_lanes(detour, self.n_vls)[-detour.parts :], np.int64)
+        parts: NDArray[np.uint8] = add_parts(
+            depends, starts, self.edge_at, self.graph.far, self.n_vls, lanes, self.n_vls * detour.parts
+        )
+        return parts
 
     def _counts(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint8]]:
         """Return zeros to count in: pairs by how they end, pairs by hops, and lanes in use."""
@@ -337,60 +361,3 @@ class _Walker:
         slot = int(self.fabric.first_port[self.graph.switches[switch]]) + port
         peer = self.fabric.port(slot).peer
         return f"sends it to port {port}, where {f'{peer} is' if peer else 'nothing is plugged in'}"
-
-
-def _by_lid(table: NDArray[np.uint8], top_lid: int, empty: int) -> NDArray[np.uint8]:
-    """Transpose a table so that the entries of one LID are contiguous, with as many rows as there are LIDs."""
-    turned = np.full((top_lid + 1, len(table)), empty, np.uint8)
-    n_rows = min(top_lid + 1, table.shape[1])
-    turned[:n_rows] = table[:, :n_rows].T
-    return turned
-
-
-def _service_levels(
-    fabric: Fabric, graph: SwitchGraph, ports: NDArray[np.int64], top_lid: int
-) -> tuple[NDArray[np.uint8], NDArray[np.uint8], int]:
-    """Return the SL of each path, SL to VL and the number of lanes; both tables are empty if there is one lane."""
-    tables, nothing = fabric.tables, np.empty((0, 0), np.uint8)
-    if "sl2vl" not in vars(tables) and not tables.runs:
-        return nothing, nothing, 1
-    path_sl = tables.path_sl & _FOUR_BITS if "path_sl" in vars(tables) else nothing
-    in_use = _values(path_sl) if path_sl.size else np.zeros(1, np.intp)
-    sl2vl = _vls_in_use(fabric)
-    rows = np.zeros(len(sl2vl), bool)
-    for first, width in zip(tables.first_pair[graph.switches].tolist(), ports.tolist(), strict=True):
-        rows[first : first + width**2] = True
-    vls = _values(sl2vl[rows][:, in_use])
-    if not vls.any():
-        return nothing, nothing, 1
-    levels = _by_lid(path_sl, top_lid, 0) if path_sl.size else nothing
-    return levels, sl2vl, int(vls[vls != walk.DROP].max(initial=0)) + 1
-
-
-def _vls_in_use(fabric: Fabric) -> NDArray[np.uint8]:
-    """Return SL to VL, with DROP for SLs that a port or its adapter does not send."""
-    tables, ports = fabric.tables, fabric.ports
-    sl2vl: NDArray[np.uint8] = (tables if "sl2vl" in vars(tables) else tables.like()).sl2vl & _FOUR_BITS
-    first_pair, width = tables.first_pair, fabric.nodes.n_ports.astype(np.int64) + 1
-    is_switch = tables.switch_row >= 0
-    if tables.runs:
-        vls = np.array(DATA_VLS)[tables.of_ports(PortInfo.operational_vls)]
-        vls[tables.of_ports(PortInfo.port_state) != PortState.ACTIVE] = 0
-        vls[ports.peer < 0] = walk.DROP  # no cable: a different failure
-        ends = zip(first_pair, fabric.first_port, width, np.where(is_switch, width**2, width), strict=True)
-        for begin, first, wide, rows in ends:
-            pairs = sl2vl[begin : begin + rows].reshape(-1, wide, SERVICE_LEVELS)
-            pairs[pairs >= vls[first : first + wide, None]] = walk.DROP
-    own = np.flatnonzero((ports.peer >= 0) & ~is_switch[ports.node])
-    own = own[is_switch[ports.node[ports.peer[own]]]]
-    drops = sl2vl[first_pair[ports.node[own]] + ports.number[own]] == walk.DROP
-    leaf, number = ports.node[ports.peer[own]], ports.number[ports.peer[own]]
-    begin = first_pair[leaf] + number * width[leaf]
-    for index in np.flatnonzero(drops.any(axis=1)):
-        sl2vl[begin[index] : begin[index] + width[leaf[index]], drops[index]] = walk.DROP
-    return sl2vl
-
-
-def _values(table: NDArray[np.uint8]) -> NDArray[np.intp]:
-    """Return the values that occur in a table of bytes, faster than by sorting."""
-    return np.flatnonzero(np.bincount(table.ravel(), minlength=1))

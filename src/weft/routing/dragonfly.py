@@ -54,8 +54,7 @@ class Dragonfly:
         graph = subnet.graph
         net = find_neighbours(graph)
         spine = _find_spines(graph, net)
-        group = _leaf_spine_groups(subnet, net, spine) if spine.any() else find_cliques(net.first, net.far)
-        _check_groups(subnet, net, group)
+        group = find_groups(subnet)
         through = _intermediate_groups(graph, net, group)
         has_detours = bool((through != group[graph.at]).any())
         needed = 2 + has_detours * (2 if spine.any() else 1)
@@ -68,6 +67,15 @@ class Dragonfly:
 
 
 # -- groups -----------------------------------------------------------------------------------------------------------
+
+
+def find_groups(subnet: Subnet) -> NDArray[np.int32]:
+    """Return the group of each switch; raise CannotRoute if they do not form a dragonfly."""
+    net = find_neighbours(subnet.graph)
+    spine = _find_spines(subnet.graph, net)
+    group = _leaf_spine_groups(subnet, net, spine) if spine.any() else find_cliques(net.first, net.far)
+    _check_groups(subnet, net, group)
+    return group
 
 
 def _find_spines(graph: SwitchGraph, net: Neighbours) -> NDArray[np.bool_]:

@@ -10,9 +10,13 @@ from collections import defaultdict
 import numpy as np
 from numpy.typing import NDArray
 
+from weft.errors import ConfigError
 from weft.fabric.files.hostlist import natural
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
+from weft.routing.dragonfly import find_groups
+from weft.routing.engine import CannotRoute, Subnet
+from weft.routing.product import NotAProduct, factorise, find_neighbours
 
 Flows = NDArray[np.int32]  # [flow, 0 sender | 1 receiver] -> host
 
@@ -59,6 +63,55 @@ def rails(fabric: Fabric, hosts: NDArray[np.int32]) -> Flows:
                 rings[rail].append(host)
     closed = [np.array(ring) for ring in rings.values() if len(ring) > 1]
     return np.concatenate([_flows(ring, np.roll(ring, -1)) for ring in closed]) if closed else _flows([], [])
+
+
+def groups(fabric: Fabric, hosts: NDArray[np.int32]) -> NDArray[np.int32]:
+    """Return the group of each host of a dragonfly ([host])."""
+    try:
+        group = find_groups(_subnet(fabric))
+    except CannotRoute as reason:
+        raise ConfigError(
+            f"adversarial traffic goes from group to group of a dragonfly, and {fabric.spec} is none. Use --traffic "
+            "tornado on a torus, or permutation"
+        ) from reason
+    return group[_leaves(fabric, hosts)]
+
+
+def tornado(fabric: Fabric, hosts: NDArray[np.int32]) -> NDArray[np.int64]:
+    """Return the receiver of each host ([host]): nearly half way round in each dimension of a torus or a HyperX."""
+    subnet = _subnet(fabric)
+    try:
+        dimensions = factorise(find_neighbours(subnet.graph)).dimensions
+    except NotAProduct as reason:
+        raise ConfigError(
+            f"tornado traffic needs a torus, a mesh or a HyperX, and {fabric.spec} is none: {reason}"
+        ) from None
+    number = target = np.zeros(subnet.graph.n_switches, np.int64)
+    for dimension in dimensions:
+        number = number * dimension.size + dimension.place
+        target = target * dimension.size + (dimension.place + (dimension.size - 1) // 2) % dimension.size
+    if (number == target).all():
+        raise ConfigError(f"tornado traffic needs a dimension of 3 switches or more, and {fabric.spec} has none")
+    at = number[_leaves(fabric, hosts)]
+    to = target[_leaves(fabric, hosts)]
+    order = np.argsort(at, kind="stable")
+    size = np.bincount(at, minlength=len(number))
+    first = np.cumsum(size) - size
+    place = np.empty(len(hosts), np.int64)  # among the hosts of its switch
+    place[order] = np.arange(len(hosts)) - first[at[order]]
+    if (size[to] == 0).any():
+        raise ConfigError(f"tornado traffic needs hosts on every switch, and {fabric.spec} has some without")
+    receiver: NDArray[np.int64] = order[first[to] + place % size[to]]
+    return receiver
+
+
+def _leaves(fabric: Fabric, hosts: NDArray[np.int32]) -> NDArray[np.int32]:
+    """Return the row of each host's switch."""
+    return fabric.tables.switch_row[fabric.ports.node[fabric.ports.peer[hosts]]]
+
+
+def _subnet(fabric: Fabric) -> Subnet:
+    return Subnet(fabric=fabric, lid=fabric.tables.lid.astype(np.int32), lmc=fabric.tables.lmc)
 
 
 def _flows(senders: NDArray[np.int_] | list[int], receivers: NDArray[np.int_] | list[int]) -> Flows:

@@ -30,9 +30,14 @@ class Network(enum.StrEnum):
 
 
 class Paths(enum.StrEnum):
-    """The way in which a switch picks among the ports to a destination. Plugins add others: `weft.sim.adaptive`."""
+    """The choice of paths. Plugins add others: `weft.sim.adaptive`."""
 
     TABLE = "table"  # the one port of the forwarding table
+    MINIMAL = "minimal"  # the same, under the name used with dragonflies
+    VALIANT = "valiant"  # by a random intermediate switch: `weft.routing.detours`
+    UGAL = "ugal"  # minimal or by an intermediate switch, by the queues at the first switch
+    PAR = "par"  # the same, and switches on the minimal path decide again
+    LMC = "lmc"  # the table, with a LID of the destination that the sender chooses for each message
     # the port of the group with the shortest queue, for each packet; adapters place packets out of order
     ADAPTIVE = "adaptive"
     ECMP = "ecmp"  # a hash of the flow picks from the group

@@ -73,35 +73,61 @@ def uniform(
     **kind: Unpack[MessageFields],
 ) -> Traffic:
     """Send from every host to random candidates in a Poisson process, with payload at `load` of the line rate."""
-    hosts, rng = _hosts(fabric), _random(seed)
-    if not 0 < load <= 1:
-        raise ConfigError(f"--load must be in (0, 1], got {load:g}")
-    if duration_ps < 1:
-        raise ConfigError(f"the duration must be at least 1 ps, got {duration_ps}")
-    if _checked(size_bytes) < 1:
-        raise ConfigError("--size must be at least 1 byte for uniform traffic")
-    rate_gbit_s = fabric.link_rate_gbit_s[fabric.ports.link[hosts]]
-    expected = duration_ps * load * rate_gbit_s / (size_bytes * 8_000)
-    _refuse_too_many(float(expected.sum()))
-    sender = np.repeat(np.arange(len(hosts)), rng.poisson(expected))
-    if not len(sender):
-        raise ConfigError(
-            f"no message starts within {duration_ps / 1e6:g} µs at --load {load:g} and --size {size_bytes}; "
-            f"give a longer --duration or a smaller --size"
-        )
-    # Given their number, the arrivals of a Poisson process are uniformly distributed.
-    start_ps = rng.integers(0, duration_ps, len(sender))
-    receiver = (sender + rng.integers(1, len(hosts), len(sender))) % len(hosts)
-    order = np.lexsort((sender, start_ps))
-    description = f"uniform, load {load:g} for {duration_ps / 1e6:g} µs (seed {seed})"
-    return Traffic.make(
-        hosts[sender[order]],
-        hosts[receiver[order]],
-        size_bytes,
-        start_ps=start_ps[order],
-        description=description,
-        **_columns(kind),
-    )
+    hosts = _hosts(fabric)
+
+    def receive(sender: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
+        receiver: NDArray[np.int64] = (sender + rng.integers(1, len(hosts), len(sender))) % len(hosts)
+        return receiver
+
+    return _poisson(fabric, "uniform", receive, size_bytes, load, duration_ps, seed, kind)
+
+
+def adversarial(
+    fabric: Fabric,
+    *,
+    size_bytes: int = 4096,
+    load: float = 0.5,
+    duration_ps: int = 100_000_000,
+    distance: int = 1,
+    seed: int = 1,
+    **kind: Unpack[MessageFields],
+) -> Traffic:
+    """Send from the hosts of every group of a dragonfly to random hosts `distance` groups further.
+
+    All minimal paths of a group share the few links to one other group (Kim et al. 2008: worst-case traffic).
+    """
+    group = flows.groups(fabric, _hosts(fabric))
+    n_groups = int(group.max()) + 1
+    if distance % n_groups == 0:
+        raise ConfigError(f"--distance {distance} is a multiple of the {n_groups:,} groups: each would send to itself")
+    by_group, size = np.argsort(group, kind="stable"), np.bincount(group)
+    first = np.cumsum(size) - size
+
+    def receive(sender: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
+        to = (group[sender] + distance) % n_groups
+        receiver: NDArray[np.int64] = by_group[first[to] + rng.integers(0, size[to])]
+        return receiver
+
+    name = f"adversarial, {distance} {'group' if distance == 1 else 'groups'} further"
+    return _poisson(fabric, name, receive, size_bytes, load, duration_ps, seed, kind)
+
+
+def tornado(
+    fabric: Fabric,
+    *,
+    size_bytes: int = 4096,
+    load: float = 0.5,
+    duration_ps: int = 100_000_000,
+    seed: int = 1,
+    **kind: Unpack[MessageFields],
+) -> Traffic:
+    """Send from every host of a torus or HyperX nearly half way round each dimension, always in the same direction.
+
+    Minimal paths use the links of one direction only (Dally and Towles, "Principles and practices of interconnection
+    networks", 2004).
+    """
+    to = flows.tornado(fabric, _hosts(fabric))
+    return _poisson(fabric, "tornado", lambda sender, _: to[sender], size_bytes, load, duration_ps, seed, kind)
 
 
 def shift(
@@ -169,6 +195,8 @@ PATTERNS: dict[str, Callable[..., Traffic]] = {
     "permutation": permutation,
     "incast": incast,
     "uniform": uniform,
+    "adversarial": adversarial,
+    "tornado": tornado,
     "shift": shift,
     "bisection": bisection,
     "all-to-all": all_to_all,
@@ -236,3 +264,45 @@ def _all_at_once(
     """Make one message from each sender to its receiver, all at time 0; `pairs` are indices into `hosts`."""
     sender, receiver = hosts[pairs[:, 0]], hosts[pairs[:, 1]]
     return Traffic.make(sender, receiver, _checked(size_bytes), description=description, **_columns(kind))
+
+
+def _poisson(
+    fabric: Fabric,
+    name: str,
+    receive: Callable[[NDArray[np.int64], np.random.Generator], NDArray[np.int64]],
+    size_bytes: int,
+    load: float,
+    duration_ps: int,
+    seed: int,
+    kind: MessageFields,
+) -> Traffic:
+    """Make messages from every host in a Poisson process, to the receivers that `receive` returns for the senders."""
+    hosts, rng = _hosts(fabric), _random(seed)
+    if not 0 < load <= 1:
+        raise ConfigError(f"--load must be in (0, 1], got {load:g}")
+    if duration_ps < 1:
+        raise ConfigError(f"the duration must be at least 1 ps, got {duration_ps}")
+    if _checked(size_bytes) < 1:
+        raise ConfigError(f"--size must be at least 1 byte for {name} traffic")
+    rate_gbit_s = fabric.link_rate_gbit_s[fabric.ports.link[hosts]]
+    expected = duration_ps * load * rate_gbit_s / (size_bytes * 8_000)
+    _refuse_too_many(float(expected.sum()))
+    sender = np.repeat(np.arange(len(hosts)), rng.poisson(expected))
+    if not len(sender):
+        raise ConfigError(
+            f"no message starts within {duration_ps / 1e6:g} µs at --load {load:g} and --size {size_bytes}; "
+            f"give a longer --duration or a smaller --size"
+        )
+    # Given their number, the arrivals of a Poisson process are uniformly distributed.
+    start_ps = rng.integers(0, duration_ps, len(sender))
+    receiver = receive(sender, rng)
+    order = np.lexsort((sender, start_ps))
+    description = f"{name}, load {load:g} for {duration_ps / 1e6:g} µs (seed {seed})"
+    return Traffic.make(
+        hosts[sender[order]],
+        hosts[receiver[order]],
+        size_bytes,
+        start_ps=start_ps[order],
+        description=description,
+        **_columns(kind),
+    )

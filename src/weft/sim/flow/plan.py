@@ -45,13 +45,15 @@ def plan(fabric: Fabric, traffic: Traffic, options: Options) -> FlowPlan:
     options, rules = fill_in(fabric, options)
     if options.watch:
         raise ConfigError(f"{options.watch[0]} cannot be watched: the flow engine has no queues. Use --engine packet")
+    picks = POLICIES[str(options.paths)].selection
+    if picks is Selection.DETOUR:
+        raise ConfigError(f"--paths {options.paths} depends on queues of packets: use --engine packet")
     if traffic.mlid.any():
         raise ConfigError("the flow engine has no multicast: use --engine packet")
     wiring = make_wiring(fabric, rules, options.switching)
     posting = post(wiring, traffic, options, rules)
     _, first_of_qp = np.unique(posting.messages.qp, return_index=True)
     check_paths(wiring, posting, options, first_of_qp)  # all messages of a queue pair take the same path
-    picks = POLICIES[str(options.paths)].selection
     net, capacity = _net(wiring, posting, picks, options.mtu_bytes + rules.header_bytes)
     nodes = _Nodes(wiring, net, capacity)
     state = _state(wiring, posting, net, nodes)

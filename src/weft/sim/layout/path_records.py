@@ -8,10 +8,35 @@ from numpy.typing import NDArray
 from weft.errors import ConfigError
 from weft.fabric.forwarding import ANY
 from weft.ids import Lid
+from weft.sim.adaptive import POLICIES
+from weft.sim.engine import Options
+from weft.sim.layout.records import Records, distinct_rows
 from weft.sim.layout.wiring import Wiring
 from weft.sim.traffic import PATH_SL
 
 _LONGEST_BYTES = 1 << 30  # packet size limit; the options have their own
+
+
+def lid_offsets(wiring: Wiring, messages: Records, options: Options) -> NDArray[np.int64]:
+    """Return the LID of the receiver that each message uses, counted from its first one ([message]).
+
+    With paths by LMC the messages of a pair of ports take turns, and each pair begins with a random LID.
+    """
+    offset = np.zeros(len(messages), np.int64)
+    if not POLICIES[str(options.paths)].by_lid:
+        return offset
+    if not wiring.fabric.tables.lmc.any():
+        raise ConfigError(
+            f"--paths {options.paths} needs several LIDs for each port, and {wiring.fabric.spec} has one: "
+            "route with --lmc"
+        )
+    _, pair = distinct_rows(np.column_stack((messages.src, messages.dst)))
+    order = np.argsort(pair, kind="stable")
+    count = np.bincount(pair)
+    begin = np.random.default_rng(options.seed).integers(1 << 16, size=len(count))
+    offset[order] = begin[pair[order]] + np.arange(len(pair)) - (np.cumsum(count) - count)[pair[order]]
+    lmc: NDArray[np.int64] = wiring.fabric.tables.lmc[wiring.slot[messages.dst]].astype(np.int64)
+    return offset & ((1 << lmc) - 1)
 
 
 def path_records(

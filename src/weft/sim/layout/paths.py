@@ -22,12 +22,12 @@ def check_paths(
     """Follow a packet of each message and its acknowledgement. Raise ConfigError if one does not arrive."""
     fabric = wiring.fabric
     messages, mtu_bytes = posting.messages[rows], posting.mtu_bytes[rows]
-    forth = (messages.src, messages.dst, messages.sl, posting.p_key[rows], mtu_bytes)
-    back = (messages.dst, messages.src, messages.back_sl, posting.back_p_key[rows], mtu_bytes)
+    forth = (messages.src, messages.dst, messages.sl, posting.p_key[rows], mtu_bytes, messages.dlid)
+    back = (messages.dst, messages.src, messages.back_sl, posting.back_p_key[rows], mtu_bytes, messages.slid)
     both = np.concatenate([np.array(way, np.int64) for way in (forth, back)], axis=1).T
     ways, _ = distinct_rows(both[both[:, 0] != both[:, 1]])  # multicast has no single receiver
     src, dst = wiring.slot[ways[:, 0]], wiring.slot[ways[:, 1]]
-    dlid = fabric.tables.lid[dst].astype(np.int64)
+    dlid = ways[:, 5]
     beyond = fabric.ports.peer[src] != dst  # a switch is between them
     if beyond.any() and "lft" not in vars(fabric.tables):
         raise ConfigError(

@@ -17,7 +17,7 @@ from weft.fabric.rates import Technology, parse_label
 from weft.fabric.tables import SERVICE_LEVELS
 from weft.fabric.timing import timings
 from weft.sim.engine import Memory, Network, Options
-from weft.sim.layout.path_records import path_records
+from weft.sim.layout.path_records import lid_offsets, path_records
 from weft.sim.layout.records import HOST, MESSAGE, NONE, QP, FlowControl, Records, distinct_rows, records
 from weft.sim.layout.rules import Rules, ack_bytes
 from weft.sim.layout.wiring import Wiring
@@ -59,7 +59,7 @@ def post(wiring: Wiring, traffic: Traffic, options: Options, rules: Rules) -> Po
     messages.dst = np.where(is_answer, src[whose], dst[whose])
     lid = wiring.fabric.tables.lid[wiring.slot]
     mlid = traffic.mlid[whose]
-    messages.dlid = np.where(mlid > 0, mlid, lid[messages.dst])
+    messages.dlid = np.where(mlid > 0, mlid, lid[messages.dst] + lid_offsets(wiring, messages, options))
     messages.slid = np.where(mlid > 0, mlid, lid[messages.src])  # a group sends no response
     messages.sl, p_key, mtu_bytes, rate_gbit_s = path_records(wiring, traffic.sl[whose], messages.src, messages.dlid)
     messages.back_sl, back_p_key, _, _ = path_records(wiring, traffic.sl[whose], messages.dst, messages.slid)
@@ -256,8 +256,9 @@ def _set_costs(
 ) -> tuple[Records, Records, NDArray[np.int64]]:
     """Return queue pairs and hosts with their costs; set `qp` and `lead_ps` of the messages."""
     hosts, cost = _hosts(wiring, options, rules)
+    lid = np.where(traffic.mlid[whose] > 0, 0, messages.dlid)
     keys = np.column_stack(
-        (messages.src, messages.dst, messages.sl, traffic.transport[whose], traffic.qp[whose], is_answer)
+        (messages.src, messages.dst, messages.sl, traffic.transport[whose], traffic.qp[whose], is_answer, lid)
     )
     unique, messages.qp = distinct_rows(keys)
     qps = records(len(unique), QP)

@@ -27,8 +27,9 @@ class Selection(enum.IntEnum):
     """The way in which a switch selects the output port of a packet: by the forwarding table, or by a policy."""
 
     TABLE = 0
-    BY_FLOW = 1
-    BY_PACKET = 2
+    DETOUR = 1  # by the forwarding table, for some packets to an intermediate switch first
+    BY_FLOW = 2
+    BY_PACKET = 3
 
 
 # The fixed properties and rare events of a port; fields used by every packet are in the packet engine's PORT.

@@ -8,10 +8,11 @@ from weft.errors import ConfigError
 from weft.fabric.joined import joined_links
 from weft.fabric.model import Fabric
 from weft.fabric.rates import Technology, speeds
+from weft.sim.adaptive import POLICIES
 from weft.sim.congestion import CONTROLS, Control
 from weft.sim.engine import CongestionControl, Network, Options, Paths
 from weft.sim.layout.congestion import is_set
-from weft.sim.layout.records import FlowControl
+from weft.sim.layout.records import FlowControl, Selection
 from weft.wire.crc import ICRC_BYTES, VCRC_BYTES
 from weft.wire.headers import AETH, BTH, GRH, LRH
 from weft.wire.roce import FRAMING_BYTES, UDP, Ethernet, IPv4
@@ -97,7 +98,7 @@ def fill_in(fabric: Fabric, options: Options) -> tuple[Options, Rules]:
     if not 256 <= mtu_bytes <= rules.largest_mtu_bytes:
         raise ConfigError(f"--mtu must be 256 to {rules.largest_mtu_bytes} on {network}, got {mtu_bytes}")
     paths = options.paths or rules.paths
-    if paths is not Paths.TABLE and "ar_group" not in vars(fabric.tables):
+    if POLICIES[str(paths)].selection >= Selection.BY_FLOW and "ar_group" not in vars(fabric.tables):
         raise ConfigError(
             f"--paths {paths} needs port groups, and the tables of {fabric.spec} have none: "
             f"route with --adaptive (Options(adaptive=True)), or use --paths table"

@@ -17,6 +17,7 @@ from weft.sim.packet.delay_lines import (
     set_head,
     take_first,
 )
+from weft.sim.packet.draws import RANDOM_BITS, draw_random
 from weft.sim.packet.link import hold, on_credit, release
 from weft.sim.packet.multicast import on_copy_at_switch, on_copy_left
 from weft.sim.packet.nic import new_packet, on_control, on_message_posted, on_message_ready, send_next, wake_qp
@@ -27,8 +28,6 @@ from weft.sim.packet.state import DELAY_LINE_BITS, EMPTY, Carries, PacketEvent, 
 from weft.sim.packet.switch import (
     DROPPED,
     NO_PORT,
-    RANDOM_BITS,
-    draw_random,
     enqueue,
     on_packet_at_switch,
     out_queue,
@@ -155,10 +154,10 @@ def _prefetch(s, kind, at, last):
         buffer = s.buffers[second.b]
         if buffer.owner >= 0:
             number = s.lft[buffer.owner, s.packets[second.a].dlid]
-            if s.run[0].selection == Selection.TABLE:
+            if s.run[0].selection <= Selection.DETOUR:
                 prefetch(s.ports, buffer.first + number)
                 if s.run[0].n_vls > 1:
-                    prefetch(s.queues, out_queue(s, second.b, number, s.packets[second.a].sl))
+                    prefetch(s.queues, out_queue(s, second.b, buffer.number, number, s.packets[second.a].sl))
             else:
                 prefetch(s.choice_first, s.first_choice[buffer.owner] + number)
         else:

@@ -10,9 +10,11 @@ from numpy.typing import NDArray
 from weft.errors import ConfigError
 from weft.fabric.model import Fabric
 from weft.fabric.tables import NO_ROUTE
+from weft.routing.detours import part_lanes
 from weft.sim.adaptive import POLICIES
 from weft.sim.congestion import NEVER_BYTES, Parameters, Ports
 from weft.sim.engine import Options
+from weft.sim.layout.detours import NO_DETOURS, check_lanes, plan_detours
 from weft.sim.layout.paths import arbitration, check_paths, count_vls, host_vls
 from weft.sim.layout.posting import Posting, post
 from weft.sim.layout.records import NONE, FlowControl, Records, Selection, distinct_rows, records
@@ -49,6 +51,7 @@ WIRE_LINES = 256  # limit; more delays are rounded
 # drops has the share of a few idle ports too.
 BUFFER_BYTES_PER_GBIT_S = 3000
 OUTPUT_PARTS = 4
+BIAS_PACKETS = 2  # queue difference below which UGAL stays on the minimal path
 TCP_PROBE_PS = 8_000_000_000  # Linux: two jiffies at 250 Hz; round trips are far shorter
 
 
@@ -69,25 +72,34 @@ def plan(fabric: Fabric, traffic: Traffic, options: Options) -> PacketPlan:
     wiring = make_wiring(fabric, rules, options.switching)
     posting = post(wiring, traffic, options, rules)
     check_paths(wiring, posting, options)
-    n_vls = count_vls(wiring, np.concatenate((posting.messages.sl, posting.messages.back_sl)))
+    policy = POLICIES[str(options.paths)]
+    detours = plan_detours(wiring) if policy.detour else NO_DETOURS
+    levels = (posting.messages.sl, posting.messages.back_sl, np.unique(detours.path_sl))
+    vls = count_vls(wiring, np.concatenate(levels))
+    n_vls = vls * policy.detour.parts
+    if policy.detour:
+        check_lanes(wiring, policy.detour, vls)
     trees = build_trees(wiring, posting, n_vls)
     full_bytes = int(posting.size_bytes.max())
     buffers, drop_above, pause_above = _buffers(wiring, options, rules, n_vls, full_bytes)
     plugs = wiring.ports
     plugs.arbitration, vl, weight, limit = arbitration(wiring, n_vls, full_bytes)
     host_vl = host_vls(wiring, n_vls)
-    policy = POLICIES[str(options.paths)]
     _assign_vls(posting, host_vl, n_vls)
-    posting.qps.ordered = policy.selection is not Selection.BY_PACKET and rules.flow is not FlowControl.DROP
+    posting.qps.ordered = (
+        policy.selection not in (Selection.BY_PACKET, Selection.DETOUR) and rules.flow is not FlowControl.DROP
+    )
     run = _run(wiring, posting, options, rules, n_vls)
     parameters = _set_up_control(wiring, posting.qps, options, run, int(buffers.room.max()))
     run.selection, run.policy = policy.selection, choice_address(policy)
+    run.detour, run.bias_bytes = policy.detour, BIAS_PACKETS * full_bytes
+    run.ends_in_group, run.in_first_group = detours.ends_in_group, detours.in_first_group
     run.room = ROOM + BATCH_EVENTS * 2 * trees.widest
     run.agenda_room += BATCH_EVENTS * 2 * trees.widest
     lines = _DelayLines(wiring, posting, buffers, n_vls)
     ports, queues = _ports_and_queues(wiring, posting.hosts, buffers, rules, n_vls)
     choices = _choices(fabric, policy.selection, bool(len(trees.branches)))
-    first_pair, sl2vl, pair_row = _vl_tables(wiring, n_vls)
+    first_pair, sl2vl, pair_row = _vl_tables(wiring, n_vls, part_lanes(policy.detour, vls))
     state = State(
         run=run,
         ports=ports,
@@ -117,6 +129,11 @@ def plan(fabric: Fabric, traffic: Traffic, options: Options) -> PacketPlan:
         first_choice=choices[1],
         choice_first=choices[2],
         choice_ports=choices[3],
+        intermediate_lid=detours.lid,
+        switch_group=detours.group,
+        lid_group=detours.lid_group,
+        switch_first=detours.switch_first,
+        path_sl=detours.path_sl,
         slots=fabric.nodes.n_ports[wiring.switch_nodes].astype(np.int64) + 1,
         first_pair=first_pair,
         pair_row=pair_row,
@@ -141,15 +158,22 @@ def _assign_vls(posting: Posting, host_vl: NDArray[np.int32], n_vls: int) -> Non
     qps.queue = posting.hosts.port[qps.host].astype(np.int64) * n_vls + host_vl[qps.host, level]
 
 
-def _vl_tables(wiring: Wiring, n_vls: int) -> tuple[NDArray[np.int64], NDArray[np.uint8], NDArray[np.uint16]]:
-    """Return [switch] -> its first pair of ports; the distinct rows of SL to VL; [pair] -> its row."""
+def _vl_tables(
+    wiring: Wiring, n_vls: int, part_lanes: tuple[int, ...]
+) -> tuple[NDArray[np.int64], NDArray[np.uint8], NDArray[np.uint16]]:
+    """Return [switch] -> its first pair of ports; the distinct rows of SL to VL; [pair] -> its row.
+
+    The columns of the rows are the service levels of each part of a path, whose lanes begin at `part_lanes`.
+    """
     if n_vls == 1:
         return np.zeros(1, np.int64), np.zeros((1, 16), np.uint8), np.zeros(1, np.uint16)
     tables = wiring.fabric.tables
     rows, row_of_pair = distinct_rows(np.ascontiguousarray(tables.sl2vl).view(np.uint64))
     if len(rows) > np.iinfo(np.uint16).max:
         raise ConfigError(f"the switches have {len(rows):,} different SL2VL tables (limit 65,535)")
-    return tables.first_pair[wiring.switch_nodes], rows.view(np.uint8), row_of_pair.astype(np.uint16)
+    vls = rows.view(np.uint8)
+    parts = np.concatenate([vls + np.uint8(lane) for lane in part_lanes], axis=1)
+    return tables.first_pair[wiring.switch_nodes], parts, row_of_pair.astype(np.uint16)
 
 
 def _set_up_control(wiring: Wiring, qps: Records, options: Options, run: Records, room_bytes: int) -> Parameters:
@@ -258,11 +282,11 @@ def _choices(
     """
     tables = fabric.tables
     nothing = np.zeros(1, np.int32)
-    if picks is Selection.TABLE and copies:
+    if picks <= Selection.DETOUR and copies:
         lft = tables.lft.copy()
         lft[:, 0] = 0
         return lft, nothing, nothing, nothing
-    if picks is Selection.TABLE:
+    if picks <= Selection.DETOUR:
         return tables.lft if "lft" in vars(tables) else np.zeros((1, 1), np.uint8), nothing, nothing, nothing
     n_groups, n_numbers = len(tables.ar_ports), NO_ROUTE + 1
     group, number = np.nonzero(tables.ar_ports)

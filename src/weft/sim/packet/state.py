@@ -25,6 +25,7 @@ DELAY_LINE_BITS = 10
 DELAY_LINES = 1 << DELAY_LINE_BITS  # limit
 EMPTY = (1 << 63) - 1  # the key of an empty line
 PAUSED = 1 << 30  # credits removed by a pause frame
+PART_BITS = 4  # the service level of a packet; above it, the part of its path: `weft.routing.detours`
 ROOM = 128  # free entries for a few events that copy no packet
 
 
@@ -141,7 +142,7 @@ PACKET = np.dtype(
         ("total", np.int16),  # TCP: packets arrived when this acknowledgement left, modulo 2^15; of a
         # multicast packet: copies that have not left yet
         ("carries", np.int8),
-        ("sl", np.int8),
+        ("sl", np.int8),  # with the part of its path above
         ("marked", np.int8),  # FECN, or ECN's congestion experienced
         ("again", np.int8),  # a retransmission
     ],
@@ -192,6 +193,10 @@ RUN = np.dtype(
         ("n_vls", np.int32),
         ("flow", np.int32),
         ("selection", np.int32),
+        ("detour", np.int8),
+        ("ends_in_group", np.int8),  # as in `weft.routing.detours`
+        ("in_first_group", np.int8),
+        ("bias_bytes", np.int64),  # of UGAL, towards the minimal path
         ("policy", np.int64),  # its address; `choose` is an attribute of every numpy record
         ("on_notification", np.int64),  # address of the congestion control's hook, for `weft.jit.call`; 0: none
         ("on_timer", np.int64),
@@ -244,10 +249,15 @@ class State(NamedTuple):
     first_choice: NDArray[np.int32]  # [switch]
     choice_first: NDArray[np.int32]  # [choice + 1]
     choice_ports: NDArray[np.int32]  # port numbers
+    intermediate_lid: NDArray[np.int32]  # LIDs of the intermediate switches of detours
+    switch_group: NDArray[np.int32]  # [switch]
+    lid_group: NDArray[np.int32]  # [lid] -> group of its switch
+    switch_first: NDArray[np.int64]  # [switch] -> its port 0
+    path_sl: NDArray[np.uint8]  # [switch, lid]; empty without detours
     slots: NDArray[np.int64]  # [switch] -> number of ports, including port 0
     first_pair: NDArray[np.int64]  # [switch] -> its first row of sl2vl
     pair_row: NDArray[np.uint16]  # [row] -> row of `sl2vl`; only the distinct rows fit the cache
-    sl2vl: NDArray[np.uint8]  # [row, sl] -> VL
+    sl2vl: NDArray[np.uint8]  # [row, sl with the part of the path] -> VL
     host_vl: NDArray[np.int32]  # [host, sl] -> VL by which it sends
     successor_first: NDArray[np.int64]  # [message + 1]
     successors: NDArray[np.int32]

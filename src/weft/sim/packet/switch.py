@@ -13,6 +13,8 @@ from weft.jit import ask, handler, part
 from weft.sim.congestion import MILLION
 from weft.sim.layout.records import NONE, FlowControl, Selection
 from weft.sim.packet.delay_lines import schedule
+from weft.sim.packet.detours import begin_next_part
+from weft.sim.packet.draws import draw_below
 from weft.sim.packet.link import blocks_bytes, transmit
 from weft.sim.packet.policies.adaptive import choose as adaptive
 from weft.sim.packet.policies.ecmp import choose as ecmp
@@ -20,7 +22,6 @@ from weft.sim.packet.policies.spray import choose as spray
 from weft.sim.packet.state import Carries, PacketEvent
 
 NO_ROUTE = 255
-RANDOM_BITS = 31  # a linear congruential generator that fits in int64: the same compiled and interpreted
 NO_PORT, DROPPED = -2, -3  # returned instead of a port
 # Policies compiled into this kernel, since every packet calls them; `run.policy` is an index here, or an address.
 OWN_POLICIES = (None, adaptive, ecmp, spray)
@@ -28,25 +29,11 @@ _ADAPTIVE, _ECMP, _SPRAY = 1, 2, 3
 
 
 @part
-def draw_random(s):
-    """Return 31 random bits, of which the upper ones are good."""
-    run = s.run[0]
-    run.random = (run.random * 1_103_515_245 + 12_345) & ((1 << RANDOM_BITS) - 1)
-    return run.random
-
-
-@part
-def draw_below(s, n):
-    """Return a random number from 0 to n - 1, without a division."""
-    return ((draw_random(s) >> 8) * n) >> (RANDOM_BITS - 8)
-
-
-@part
 def pick_port(s, switch, first, packet_index):
     """Pick the port by the forwarding table, or from the group of ports to the same destination."""
     packet = s.packets[packet_index]
     entry = np.int32(s.lft[switch, packet.dlid])
-    if s.run[0].selection == Selection.TABLE:
+    if s.run[0].selection <= Selection.DETOUR:
         return entry
     choice = s.first_choice[switch] + entry
     begin = s.choice_first[choice]
@@ -260,11 +247,11 @@ def pick_queue(s, p):
 
 
 @part
-def out_queue(s, in_queue_index, number, sl):
-    """Return the output queue for a packet by port number, input port and SL, with several VLs."""
+def out_queue(s, in_queue_index, in_number, number, sl):
+    """Return the output queue for a packet by the numbers of both ports and SL, with several VLs."""
     buffer = s.buffers[in_queue_index]
     n_vls = s.run[0].n_vls
-    row = s.first_pair[buffer.owner] + buffer.number * s.slots[buffer.owner] + number
+    row = s.first_pair[buffer.owner] + in_number * s.slots[buffer.owner] + number
     return (buffer.first + number) * n_vls + s.sl2vl[s.pair_row[row], sl]
 
 
@@ -285,12 +272,14 @@ def on_packet_at_switch(s, in_queue_index, packet_index):
     run = s.run[0]
     buffer = s.buffers[in_queue_index]
     packet = s.packets[packet_index]
-    switch, first = buffer.owner, buffer.first
+    switch, first, in_number = buffer.owner, buffer.first, np.int64(buffer.number)
+    if run.selection == Selection.DETOUR and begin_next_part(s, in_queue_index, packet_index):
+        in_number = 0  # the port of the switch itself
     number = pick_port(s, switch, first, packet_index)
     out = first + number
     if number == NO_ROUTE or s.ports[out].peer < 0:
         return NO_PORT
-    queue_index = out if run.n_vls == 1 else out_queue(s, in_queue_index, number, packet.sl)
+    queue_index = out if run.n_vls == 1 else out_queue(s, in_queue_index, in_number, number, packet.sl)
     return forward(s, in_queue_index, queue_index, out, packet_index)
 
 
