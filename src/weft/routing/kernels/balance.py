@@ -172,7 +172,7 @@ def offer(switch, index, entry, into_first, into_edge, near, port, load, via, jo
             continue
         if offered[neighbour] == index:
             best = via[neighbour]
-            gain = (port[edge] == entry) - (port[best] == entry)
+            gain = np.int64(port[edge] == entry) - np.int64(port[best] == entry)  # interpreted, bool has no minus
             if gain < 0 or (gain == 0 and load[edge] >= load[best]):
                 continue
         offered[neighbour] = index
