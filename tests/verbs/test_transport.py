@@ -108,6 +108,13 @@ def test_without_a_buffer_the_sender_waits_and_then_goes_on():
     assert wire.a.done() == [(1, OK)]
 
 
+def test_after_requests_over_shared_memory_no_packet_is_under_way():
+    a, _ = connected(Wire())
+    a.record.unacked = 1
+    a.requester.resume()
+    assert (a.record.unacked, a.requester.next_s()) == (0, None)
+
+
 def test_rnr_retries_end():
     wire = Wire()
     a, _ = connected(wire, rnr_retry=2)

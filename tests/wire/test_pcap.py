@@ -8,7 +8,7 @@ import struct
 import pytest
 
 from weft.errors import ConfigError
-from weft.wire.pcap import Erf, LinkType, PcapngWriter, PcapWriter
+from weft.wire.pcap import SNAP_BYTES, Erf, LinkType, PcapngWriter, PcapWriter
 
 FRAME = b"a frame of 20 bytes."
 
@@ -29,8 +29,7 @@ def test_pcap_has_nanoseconds():
     file = io.BytesIO()
     PcapWriter(file, LinkType.ETHERNET).write(FRAME, time_ps=3_000_000_012_345)
     data = file.getvalue()
-    assert struct.unpack_from("<IHH", data) == (0xA1B23C4D, 2, 4)
-    assert struct.unpack_from("<I", data, 20)[0] == 1
+    assert struct.unpack_from("<IHHiIII", data) == (0xA1B23C4D, 2, 4, 0, 0, SNAP_BYTES, 1)
     assert struct.unpack_from("<IIII", data, 24) == (3, 12, 20, 20)
     assert data[40:] == FRAME
 
