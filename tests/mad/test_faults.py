@@ -170,6 +170,19 @@ def test_a_revived_switch_has_forgotten_what_it_was_told(running):
     assert running.devices.tables.lid[running.slot_of("spine1/0")] == 0
 
 
+@pytest.mark.parametrize("name", ["spine1", "h1"])
+def test_a_revived_node_has_cleared_its_own_sl_to_vl_tables_and_no_others(running, name):
+    node, tables = running.node(name), running.devices.tables
+    tables.sl2vl[:] = 7
+    faults.kill(running.devices, node)
+    faults.revive(running.devices, node)
+    ports = int(running.devices.fabric.nodes.n_ports[node]) + 1
+    own = np.zeros(len(tables.sl2vl), bool)
+    own[tables.first_pair[node] :][: ports**2 if name == "spine1" else ports] = True
+    assert not tables.sl2vl[own].any()
+    assert (tables.sl2vl[~own] == 7).all()
+
+
 def test_only_the_dead_are_revived(running):
     with pytest.raises(ConfigError, match="spine1 was not switched off"):
         faults.revive(running.devices, running.node("spine1"))

@@ -191,6 +191,10 @@ def test_a_multicast_table_is_by_block_and_position(bench):
     assert bench.ask(LEAF, GET, SmpAttribute.MULTICAST_FORWARDING_TABLE, 2) == (0, table.raw)
     row = bench.devices.tables.switch_row[bench.node("leaf1")]
     assert np.flatnonzero(bench.devices.tables.mft[row, :, 0]).tolist() == [64, 66]
+    shape = bench.devices.tables.mft.shape
+    assert bench.ask(LEAF, SET, SmpAttribute.MULTICAST_FORWARDING_TABLE, 4, table.raw)[0] == 0
+    assert bench.devices.tables.mft.shape == (shape[0], shape[1] + 64, shape[2])
+    assert np.flatnonzero(bench.devices.tables.mft[row, :, 0]).tolist() == [64, 66, 128, 130]
     assert bench.ask(LEAF, GET, SmpAttribute.MULTICAST_FORWARDING_TABLE, 1 << 28)[0] == INVALID  # four ports: one mask
     assert bench.ask(LEAF, GET, SmpAttribute.MULTICAST_FORWARDING_TABLE, 128)[0] == INVALID
 

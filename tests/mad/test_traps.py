@@ -50,6 +50,13 @@ def test_a_trap_that_cannot_get_through_is_sent_again_when_it_can(running):
     assert Trap.LINK_STATE_CHANGED in numbers(running)
 
 
+def test_a_port_without_the_capability_sends_no_traps(running):
+    info = running.devices.info(running.slot_of("leaf1/0"))
+    PortInfo.capability_mask.set(info, PortInfo.capability_mask.get(info) & ~Capability.IS_TRAP_SUPPORTED)
+    faults.pull_cable(running.devices, running.slot_of("h2/1"))
+    assert numbers(running) == []
+
+
 def test_a_trap_is_repeated_until_it_is_repressed(running):
     faults.pull_cable(running.devices, running.slot_of("h2/1"))
     assert numbers(running) == [128]

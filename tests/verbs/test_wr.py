@@ -146,3 +146,9 @@ def test_the_end_of_a_request_costs_nothing(kind):
     """The adapter holds nothing for it, so nobody has to look."""
     assert not hasattr(kind, "__del__")
     assert issubclass(kind, PyverbsCM)
+
+
+@pytest.mark.parametrize("wr_id", [5, 5.0])  # struct packs no float, and pyverbs takes it
+def test_a_send_request_has_no_remote_address_key_operands_or_number_unless_they_are_set(wr_id):
+    request = SendRequest.form.unpack_from(SendWR(wr_id, IBV_WR_SEND, 1, 3, [SGE(0, 0, 0)]).raw)
+    assert request == (IBV_WR_SEND, IBV_SEND_SIGNALED, 5, 3, 0, 0, 0, 0, 1, 0)

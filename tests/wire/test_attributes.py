@@ -9,7 +9,7 @@ from weft.wire.attributes import CLASSES, parse_mad
 from weft.wire.format import Malformed
 from weft.wire.mad import ClassPortInfo, Mad, MgmtClass, PlainMad, VendorMad
 from weft.wire.notice import BadKeyDetails, GidDetails, LinkStateDetails, Notice, Trap, details
-from weft.wire.port_info import Capability, Mtu, PortInfo, PortState
+from weft.wire.port_info import Capability, LinkSpeed, Mtu, PortInfo, PortState, join_speeds, split_speeds
 from weft.wire.roce import FRAMING_BYTES
 
 
@@ -69,6 +69,13 @@ def test_a_port_reads_as_an_operator_knows_it():
 def test_counters_start_with_the_port_they_are_of():
     starts = [kind for kind in perf.ATTRIBUTES.values() if kind not in (ClassPortInfo, perf.PortSamplesResult)]
     assert {kind.fields["port_select"].bit for kind in starts} == {8}
+
+
+def test_speeds_of_four_fields_are_joined_and_split():
+    for speeds in (LinkSpeed.XDR.up_to, LinkSpeed.FDR10, LinkSpeed.QDR | LinkSpeed.FDR, LinkSpeed.XDR):
+        assert join_speeds(*split_speeds(speeds)) == speeds
+    assert split_speeds(LinkSpeed.XDR.up_to) == (7, 15, 1, 1)
+    assert join_speeds(4, 8, 0, 3) == LinkSpeed.QDR | LinkSpeed.FDR10 | LinkSpeed.NDR  # FDR10 is the lowest bit
 
 
 def test_bits_of_the_capability_mask_are_in_the_order_of_the_standard():
