@@ -87,6 +87,7 @@ rdma-core-tests: $(VENV)/.tested
 
 bench: $(VENV)/.tested
 	$(BIN)/python benchmarks/fabric.py
+	$(BIN)/python benchmarks/plan.py
 	$(BIN)/python benchmarks/routing.py
 	$(BIN)/python benchmarks/packet.py
 	$(BIN)/python benchmarks/collectives.py

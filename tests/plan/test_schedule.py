@@ -19,7 +19,7 @@ from weft.plan.floor.cables import Cabling, cable
 from weft.plan.floor.parts import list_parts
 from weft.plan.floor.racks import place
 from weft.plan.floor.room import Room
-from weft.plan.floor.schedule import COLUMNS, to_csv, to_ndt
+from weft.plan.floor.schedule import COLUMNS, _write, to_csv, to_ndt
 from weft.plan.plan import make_plan
 from weft.plan.size import count
 
@@ -155,3 +155,9 @@ def test_a_tier_has_one_name() -> None:
 def test_a_cage_with_one_port_takes_one_cable_for_each_link() -> None:
     result = cabled("superpod:su=1,server=dgx-a100")
     assert sum(part.count for part in list_parts(result)) == len(result) == 320
+
+
+def test_cells_with_commas_quotes_or_line_breaks_are_quoted() -> None:
+    for cell in ("a,b", 'c"d', "e\nf"):
+        assert [*csv.reader(io.StringIO(_write(("x", "y"), [[cell], [1]])))] == [["x", "y"], [cell, "1"]]
+    assert _write(("x", "y"), [["g"], [4]]) == "x,y\ng,4\n"

@@ -10,6 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -124,6 +125,6 @@ def count(number: int, noun: str) -> str:
 
 def members(owner: NDArray[np.integer], members: NDArray[np.integer], owners: int) -> list[tuple[int, ...]]:
     order = np.argsort(owner, kind="stable")
-    edges = np.searchsorted(owner[order], np.arange(owners + 1))
+    edges = np.searchsorted(owner[order], np.arange(owners + 1)).tolist()
     ordered = members[order].tolist()
-    return [tuple(ordered[edges[i] : edges[i + 1]]) for i in range(owners)]
+    return [tuple(ordered[first:end]) for first, end in pairwise(edges)]

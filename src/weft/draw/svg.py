@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from html import escape
 from itertools import groupby
 
@@ -113,6 +114,7 @@ def _title(title: str) -> str:
     return f"<title>{clean(title)}</title>" if title else ""
 
 
+@lru_cache(1024)  # labels repeat: units of a rack, models
 def clean(text: str) -> str:
     return escape(printable(text), quote=True)
 

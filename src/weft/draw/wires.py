@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,10 +49,12 @@ class Wires:
         single = np.where(bad | apart, 1 + np.arange(len(links)), 0)
         order = np.lexsort((links, single, ink, high, low))
         keys = np.stack((low, high, ink, single))[:, order]
-        pieces = np.split(order, 1 + np.flatnonzero((keys[:, 1:] != keys[:, :-1]).any(axis=0))) if len(links) else []
+        first = np.flatnonzero(np.append(True, (keys[:, 1:] != keys[:, :-1]).any(axis=0))) if len(links) else order
+        edges, ordered = [*first.tolist(), len(links)], links[order].tolist()
+        ends = (column[order[first]].tolist() for column in (a, b, bad))
         return [
-            Bundle(a=int(a[piece[0]]), b=int(b[piece[0]]), links=tuple(links[piece].tolist()), bad=bool(bad[piece[0]]))
-            for piece in pieces
+            Bundle(a=start, b=end, links=tuple(ordered[i:j]), bad=is_bad)
+            for (i, j), start, end, is_bad in zip(pairwise(edges), *ends, strict=True)
         ]
 
     def line(self, bundle: Bundle, points: Points, crowd: int, boxes: tuple[int, int], names: tuple[str, str]) -> Line:

@@ -14,7 +14,7 @@ Aggregation nodes are inside their switch and do not make it a leaf.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,7 @@ from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
 
 NO_LEVEL = -1  # no host can be reached from here
+_NODES = np.int64(1 << 32)  # more than a fabric has, so that two nodes fit into one number
 
 
 def levels(fabric: Fabric) -> NDArray[np.int16]:
@@ -70,16 +71,17 @@ def _lower_bare(level: NDArray[np.int16], a: NDArray[np.int32], b: NDArray[np.in
         np.maximum.at(highest, near, level[far])
     is_tier = [2 * np.sum(highest[level == low] > low) >= np.sum(level == low) for low in range(level.max(initial=0))]
     bare = np.flatnonzero((level > 2) & (highest < level))
-    joined: dict[int, set[int]] = defaultdict(set)
-    for start, end in zip(a.tolist(), b.tolist(), strict=True):
-        joined[start].add(end)
-        joined[end].add(start)
+    if not len(bare):
+        return
+    near, far = np.divmod(np.unique(np.concatenate((a * _NODES + b, b * _NODES + a), dtype=np.int64)), _NODES)
+    edges, ends = np.searchsorted(near, np.arange(len(level) + 1)).tolist(), far.tolist()
+    joined = cache(lambda switch: frozenset(ends[edges[switch] : edges[switch + 1]]))
     current = level.tolist()
     for switch in bare.tolist():
-        above, lowered = joined[switch], current[switch] - 2
+        above, lowered = joined(switch), current[switch] - 2
         if len(above) > 1 and is_tier[lowered]:
-            peers = [peer for peer in set.intersection(*map(joined.__getitem__, above)) if current[peer] == lowered]
-            if any(2 * len(above) > sum(current[far] > lowered for far in joined[peer]) for peer in peers):
+            peers = [peer for peer in frozenset.intersection(*map(joined, above)) if current[peer] == lowered]
+            if any(2 * len(above) > sum(current[far] > lowered for far in joined(peer)) for peer in peers):
                 level[switch] = lowered
 
 

@@ -52,10 +52,10 @@ def lay_out_row(racks: Racks, row: int, among: NDArray[np.bool_] | None = None) 
     _draw_racks(canvas, racks, np.flatnonzero(selected).tolist())
     boxes = np.flatnonzero(selected[racks.rack])
     inside = np.flatnonzero((racks.box_of >= 0) & selected[racks.rack][racks.box_of])
-    nodes = members(racks.box_of[inside], inside, len(racks.boxes))
+    nodes_of = members(np.searchsorted(boxes, racks.box_of[inside]), inside, len(boxes))
     looks = looks_of(racks)
-    for box in boxes.tolist():
-        _draw_box(canvas, racks, box, _FIRST + int(looks[box]), nodes[box])
+    for box, nodes in zip(boxes.tolist(), nodes_of, strict=True):
+        _draw_box(canvas, racks, box, _FIRST + int(looks[box]), nodes)
     title = f"Row {row_name(row)} of {Path(racks.fabric.spec).name}"
     legend = add_title(canvas, title, contents(racks, selected))
     add_tiers(legend, looks[boxes], _FIRST)
@@ -66,21 +66,21 @@ def lay_out_row(racks: Racks, row: int, among: NDArray[np.bool_] | None = None) 
 def _draw_racks(canvas: Canvas, racks: Racks, rack_indices: list[int]) -> None:
     """Draw empty racks: a frame, the name above, unit numbers at the side, power below."""
     width, height = _width(racks), racks.room.rack_u * _UNIT
-    limit, powers = Power(watts=racks.room.filled_w), rack_powers(racks)
+    limit, powers = Power(watts=racks.room.filled_w), rack_powers(racks, rack_indices)
     edges = [_left(racks, rack) for rack in rack_indices]
     for unit in range(1, racks.room.rack_u):  # lines across all racks, to find the number of a unit
         points = ((min(edges), -_UNIT * unit), (max(edges) + width, -_UNIT * unit))
         canvas.lines.append(Line(points=points, ink=NEUTRAL, width=0.5, opacity=0.4))
-    for rack, left in zip(rack_indices, edges, strict=True):
+    for rack, left, power in zip(rack_indices, edges, powers, strict=True):
         middle = left + width / 2
         canvas.box(Box(x=middle, y=-height / 2, width=width, height=height, role=Role.FRAME))
         canvas.text(middle, -height - 12, racks.names[rack], 12, style=TextStyle.TITLE)
-        over = powers[rack].watts > racks.limit_w[rack]
+        over = power.watts > racks.limit_w[rack]
         own = np.isinf(racks.limit_w[rack])
-        label = f"{powers[rack].figure} kW, its own" if own else f"{powers[rack].figure} kW of {limit}"
+        label = f"{power.figure} kW, its own" if own else f"{power.figure} kW of {limit}"
         canvas.text(middle, 14, label, _SIZE, style=TextStyle.ALARM if over else TextStyle.LABEL)
-        if unknown := powers[rack].unknown:
-            canvas.text(middle, 28, f"{count(unknown, 'box')} of unknown power", _SIZE, style=TextStyle.FAINT)
+        if power.unknown:
+            canvas.text(middle, 28, f"{count(power.unknown, 'box')} of unknown power", _SIZE, style=TextStyle.FAINT)
         if over:
             canvas.box(Box(x=middle, y=-height / 2, width=width + 6, height=height + 6, role=Role.OUTLINE))
         for unit in range(1, racks.room.rack_u + 1):

@@ -74,10 +74,10 @@ def power_of(racks: Racks, boxes: NDArray[np.bool_] | slice) -> Power:
     return Power(watts=float(np.nansum(power_w)), unknown=int(np.isnan(power_w).sum()))
 
 
-def rack_powers(racks: Racks) -> list[Power]:
-    """Return the power of each rack."""
+def rack_powers(racks: Racks, selected: list[int]) -> list[Power]:
+    """Return the power of each of these racks."""
     unknown = np.bincount(racks.rack, np.isnan(racks.power_w), minlength=len(racks.names)).astype(int)
-    pairs = zip(racks.rack_power_w.tolist(), unknown.tolist(), strict=True)
+    pairs = zip(racks.rack_power_w[selected].tolist(), unknown[selected].tolist(), strict=True)
     return [Power(watts=watts, unknown=boxes) for watts, boxes in pairs]
 
 

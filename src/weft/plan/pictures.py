@@ -112,7 +112,7 @@ class _Floor:
         nodes = np.flatnonzero(racks.box_of >= 0)
         boxes_of = members(place, np.arange(len(place)), len(racks.names) * len(TIER_INKS))
         nodes_here = members(place[racks.box_of[nodes]], nodes, len(boxes_of))
-        for rack, power in enumerate(rack_powers(racks)):
+        for rack, power in enumerate(rack_powers(racks, list(range(len(racks.names))))):
             mine = range(rack * len(TIER_INKS), (rack + 1) * len(TIER_INKS))
             stacks = [(ink, boxes_of[i], nodes_here[i]) for ink, i in enumerate(mine, self.first) if boxes_of[i]]
             self._draw_rack(rack, stacks, power)

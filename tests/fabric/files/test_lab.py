@@ -398,7 +398,8 @@ def test_ranges_count_over_nodes_or_ports_and_keep_zeros():
     assert expand("leaf1/9..11") == ["leaf1/9", "leaf1/10", "leaf1/11"]
     assert expand("n008..010/1") == ["n008/1", "n009/1", "n010/1"]
     assert expand("h1") == ["h1"]
-    assert runs([("n008",), ("n009",), ("n010",)]) == [(0, 2)]
+    assert runs([["n008", "n009", "n010"]], [""] * 3) == [(0, 2)]
+    assert runs([["n008", "n009", "n010"]], ["a", "a", "b"]) == [(0, 1), (2, 2)]
     for wrong in ("h1..2/1..2", "h1..2..3", "h1..99999999"):
         with pytest.raises(ConfigError):
             expand(wrong)
@@ -407,13 +408,15 @@ def test_ranges_count_over_nodes_or_ports_and_keep_zeros():
 @given(st.lists(st.from_regex(r"[a-c]?(0?[0-9]{1,2}[/x]){0,2}[0-9]{1,2}", fullmatch=True), max_size=8))
 def test_runs_can_be_written_as_ranges(names):
     counted = [f"{name}-{i}" for name in names for i in range(3)]
-    for rows in ([(name,) for name in counted], list(zip(counted, reversed(counted), strict=True))):
-        written = [
-            [expand(compress(item, other)) for item, other in zip(rows[first], rows[last], strict=True)]
-            for first, last in runs(rows)
-        ]
-        columns = [[name for run in written for name in run[i]] for i in range(len(rows[0]) if rows else 0)]
-        assert list(zip(*columns, strict=True)) == rows
+    for columns in ([counted], [counted, counted[::-1]]):
+        cuts = runs(columns, [""] * len(counted))
+        for column in columns:
+            ranges = (compress(column[first], column[last]) for first, last in cuts)
+            assert [name for text in ranges for name in expand(text)] == column
+
+
+def test_a_range_is_cut_where_a_reader_refuses_it():
+    assert runs([[f"h{i}" for i in range(70_000)]], [""] * 70_000) == [(0, 65_535), (65_536, 69_999)]
 
 
 # -- anything ------------------------------------------------------------------------------------------------------

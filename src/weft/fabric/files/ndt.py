@@ -122,12 +122,11 @@ def spell_ports(fabric: Fabric, slots: Sequence[int]) -> list[tuple[str, str]]:
     ports = fabric.ports
     node, number = ports.node[list(slots)].tolist(), ports.number[list(slots)].tolist()
     spelled = {index: _spell_node(fabric.node(index)) for index in dict.fromkeys(node)}
-    of_adapter = {index for index in spelled if fabric.nodes.kind[index] != NodeKind.SWITCH}
+    is_switch = (fabric.nodes.kind[node] == NodeKind.SWITCH).tolist()
     return [
         # Port 1 of an adapter is omitted.
-        (device, port if index in of_adapter and n == 1 else f"{port}/{n}" if index in of_adapter else f"{port}{n}")
-        for index, n in zip(node, number, strict=True)
-        for device, port in (spelled[index],)
+        (device, f"{port}{n}" if switch else port if n == 1 else f"{port}/{n}")
+        for (device, port), n, switch in zip(map(spelled.__getitem__, node), number, is_switch, strict=True)
     ]
 
 

@@ -91,10 +91,17 @@ def to_ndt(cabling: Cabling) -> str:
 
 
 def _write(header: tuple[str, ...], columns: Iterable[Iterable[object]]) -> str:
+    """Return the columns as CSV. The csv module is needed only if a cell has a comma, a quote or a line break."""
+    cells = [list(map(str, column)) for column in columns]
+    plain = "".join([f"{line}\n" for line in (",".join(header), *map(",".join, zip(*cells, strict=True)))])
+    n_lines = 1 + len(cells[0])
+    has_no_commas = plain.count(",") == n_lines * (len(header) - 1)
+    if has_no_commas and plain.count("\n") == n_lines and '"' not in plain and "\r" not in plain:
+        return plain
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(header)
-    writer.writerows(zip(*columns, strict=True))
+    writer.writerows(zip(*cells, strict=True))
     return out.getvalue()
 
 

@@ -276,7 +276,7 @@ def _choose_guids(
             doc.refuse((*place, "guid"), f"another GUID: {owners[value]} has this one")
         owners[value] = bare.nodes.name[node]
     beyond = len(guid) << 8  # beyond all generated GUIDs, so that moved ones stay distinct
-    for node in range(len(start.nodes), len(guid)):
+    for node in range(len(start.nodes), len(guid)) if owners else ():
         while owners.get(int(guid[node]), bare.nodes.name[node]) != bare.nodes.name[node]:
             guid[node] += np.uint64(beyond)
     return guid

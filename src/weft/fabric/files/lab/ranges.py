@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import zip_longest
+
+import numpy as np
+from numpy.typing import NDArray
 
 from weft.errors import ConfigError
 
@@ -32,29 +36,39 @@ def compress(first: str, last: str) -> str:
     return "".join(parts)
 
 
-def runs(rows: Sequence[tuple[str, ...]]) -> list[tuple[int, int]]:
-    """Split rows of names into runs (first, last) in which every column counts up in one number."""
-    cut: list[tuple[int, int]] = []
-    counting: list[int] = []  # which number of each column
-    before: list[list[str]] = []
-    for index, row in enumerate(rows):
-        parts = [_DIGITS.split(name) for name in row]
-        steps = list(map(_step, before, parts)) or [-1]
-        if min(steps) >= 0 and (steps == counting or cut[-1][0] == index - 1):
-            cut[-1], counting = (cut[-1][0], index), steps
-        else:
-            cut.append((index, index))
-        before = parts
-    return cut
+def runs(columns: Sequence[Sequence[str]], same: Sequence[str]) -> list[tuple[int, int]]:
+    """Split rows of names into runs (first, last) in which each column counts up in one number, and `same` is equal."""
+    if not same:
+        return []
+    codes = np.zeros(len(same) - 1, np.int64)  # of each row and the next: the numbers that count up; -1: none
+    ends = np.fromiter(map(str.__ne__, same, same[1:]), bool, len(codes))
+    for column in columns:
+        steps = _steps(column)
+        ends |= steps < 0
+        codes = codes << 8 | steps
+    codes[ends] = -1
+    result, first, counting = [], 0, -1
+    for index, code in enumerate(codes.tolist(), start=1):
+        if code < 0 or (code != counting and first != index - 1) or index - first == _MAX_NAMES:
+            result.append((first, index - 1))
+            first = index
+        counting = code
+    return [*result, (first, len(codes))]
 
 
-def _step(parts: list[str], following: list[str]) -> int:
-    """Return the index of the part that counts up by one if the names are otherwise the same; else -1."""
-    if len(parts) != len(following):
-        return -1
-    different = [i for i, (a, b) in enumerate(zip(parts, following, strict=True)) if a != b]
-    if len(different) != 1 or different[0] % 2 == 0:
-        return -1
-    digits = parts[different[0]]
-    counts_up = len(digits) < 18 and following[different[0]] == str(int(digits) + 1).zfill(len(digits))
-    return different[0] if counts_up else -1
+def _steps(names: Sequence[str]) -> NDArray[np.int64]:
+    """Return [n - 1] -> the part of a name that counts up by one in the next, which is otherwise the same; else -1."""
+    parts = [_DIGITS.split(name) for name in names]
+    lengths = np.fromiter(map(len, parts), np.int64, len(parts))
+    result, different = np.full(len(parts) - 1, -1), np.zeros(len(parts) - 1, np.int64)
+    for place, texts in enumerate(zip_longest(*parts, fillvalue="")):
+        changed = np.fromiter(map(str.__ne__, texts, texts[1:]), bool, len(result))
+        different += changed
+        if place % 2:
+            result[[i for i in np.flatnonzero(changed).tolist() if _counts_up(texts[i], texts[i + 1])]] = place
+    result[(different != 1) | (lengths[1:] != lengths[:-1])] = -1
+    return result
+
+
+def _counts_up(digits: str, following: str) -> bool:
+    return 0 < len(digits) < 18 and following == str(int(digits) + 1).zfill(len(digits))

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from functools import cache, lru_cache
-from itertools import groupby
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -50,8 +49,8 @@ def spell(fabric: Fabric) -> str:
     cables = _cables(fabric, whole)
     lines = [f"# A weft lab file, from {''.join(map(_quoted, fabric.spec))}", "nodes:" if entries else "nodes: {}"]
     lines += [f"  {_scalar(name)}: {_flow(entry)}" for name, entry in _nodes_in_ranges(entries)]
-    lines.append("links:" if cables else "links: []")
-    lines += [f"  - {cable}" for cable in _cables_in_ranges(cables)]
+    lines.append("links:" if cables[0] else "links: []")
+    lines += [f"  - {cable}" for cable in _cables_in_ranges(*cables)]
     return "\n".join(lines) + "\n"
 
 
@@ -61,12 +60,16 @@ def spell(fabric: Fabric) -> str:
 def _entries(fabric: Fabric, whole: dict[int, str]) -> dict[str, Entry]:
     """Return the entries that define the nodes, in their order; a complete server is at its first node."""
     entries: dict[str, Entry] = {}
-    for node in map(fabric.node, range(len(fabric.nodes))):
-        server = int(fabric.nodes.server[node.index])
-        if server not in whole:
-            entries[node.name] = _entry(node)
-        elif fabric.servers[server] not in entries:
+    seen = set[int]()
+    for index, server in enumerate(fabric.nodes.server.tolist()):
+        if server in seen:
+            continue
+        node = fabric.node(index)
+        if server in whole:
+            seen.add(server)
             entries[fabric.servers[server]] = {"server": whole[server], **_group(node)}
+        else:
+            entries[node.name] = _entry(node)
     return entries
 
 
@@ -92,8 +95,9 @@ def _group(node: Node) -> Entry:
 
 def _add_identity(fabric: Fabric, entries: dict[str, Entry]) -> None:
     """Read the entries back, and add all values that differ."""
-    document = Document(path=Path("lab"), data={"nodes": entries}, text="")
-    rebuilt = add_nodes(document, list(entries), FabricBuilder("").build())
+    ranges = dict(_nodes_in_ranges(entries))
+    document = Document(path=Path("lab"), data={"nodes": ranges}, text="")
+    rebuilt = add_nodes(document, list(ranges), FabricBuilder("").build())
     lids: dict[str, NDArray[Any]] = {"lid": fabric.tables.lid, "lmc": fabric.tables.lmc}
     for index in _different_nodes(fabric, rebuilt).tolist():
         node = fabric.node(index)
@@ -157,12 +161,12 @@ def _lids(node: Node, lids: dict[str, NDArray[Any]]) -> Entry:
 
 
 def _nodes_in_ranges(entries: dict[str, Entry]) -> Iterator[tuple[str, Entry]]:
-    for _, group in groupby(entries.items(), key=lambda item: repr(item[1])):
-        same = list(group)
-        names, entry = [(name,) for name, _ in same], same[0][1]
-        alone = not entry.keys().isdisjoint({"guid", "port_guid", "lid"})
-        for first, last in [(i, i) for i in range(len(names))] if alone else runs(names):
-            yield compress(names[first][0], names[last][0]), entry
+    """Yield each entry with its names; an entry with a GUID or LID has one name."""
+    names = list(entries)
+    alone = {"guid", "port_guid", "lid"}
+    texts = [repr(entry) if entry.keys().isdisjoint(alone) else f"{name} alone" for name, entry in entries.items()]
+    for first, last in runs([names], texts):
+        yield compress(names[first], names[last]), entries[names[first]]
 
 
 # -- servers of a template -----------------------------------------------------------------------------------------
@@ -269,8 +273,8 @@ class _Inside:
 # -- links ---------------------------------------------------------------------------------------------------------
 
 
-def _cables(fabric: Fabric, whole: dict[int, str]) -> list[tuple[str, str, str]]:
-    """Return two ends and the other keys of every cable that is not inside a complete server."""
+def _cables(fabric: Fabric, whole: dict[int, str]) -> tuple[list[str], list[str], list[str]]:
+    """Return the first ends, second ends and other keys of the cables that are not inside a complete server."""
     inside = np.zeros(len(fabric.servers) + 1, bool)  # the last entry serves index -1
     inside[list(whole)] = True
     nodes, links = fabric.nodes, fabric.links
@@ -284,39 +288,26 @@ def _cables(fabric: Fabric, whole: dict[int, str]) -> list[tuple[str, str, str]]
     only = (nodes.n_ports == 1) | (inside[nodes.server] & (fabric.network_ports == 1))
     bare = (only & (nodes.kind == NodeKind.HCA)).tolist()
     some, device = links.take(written), devices(fabric)
-    quality = {key: getattr(some, key).tolist() for key in _QUALITY if key != "length_m"}
-    ends = [
-        [nodes.name[n] if bare[n] else f"{nodes.name[n]}/{p}" for n, p in zip(node, number, strict=True)]
-        for node, number in (
-            (end[written].tolist(), fabric.ports.number[slot].tolist()) for end, slot in ((a, some.a), (b, some.b))
-        )
-    ]
-    kinds = zip([device[n] for n in a[written].tolist()], [device[n] for n in b[written].tolist()], strict=True)
-    rows = zip(*ends, kinds, some.length_m, *quality.values(), strict=True)
-    return [
-        (first, second, _quality(*kind, length_m, **dict(zip(quality, values, strict=True))))
-        for first, second, kind, length_m, *values in rows
-    ]
+    ends = [end[written].tolist() for end in (a, b)]
+    first, second = (
+        [nodes.name[n] if bare[n] else f"{nodes.name[n]}/{p}" for n, p in zip(end, number, strict=True)]
+        for end, number in zip(ends, (fabric.ports.number[slot].tolist() for slot in (some.a, some.b)), strict=True)
+    )
+    quality = cache(_quality)  # most cables share few qualities
+    columns = (getattr(some, key) for key in _QUALITY)
+    kinds = ([device[n] for n in end] for end in ends)
+    return first, second, list(map(quality, *kinds, *(column.tolist() for column in columns)))
 
 
-@lru_cache
 def _quality(
-    a: Device,
-    b: Device,
-    length_m: np.float32,
-    *,
-    speed: int,
-    width: int,
-    medium: int,
-    bit_error_rate: float,
-    good_end: int,
+    a: Device, b: Device, speed: int, width: int, medium: int, length_m: float, bit_error_rate: float, good_end: int
 ) -> str:
     """Return speed, length, medium and errors, if they are not the defaults."""
     keys, line = [], speeds()[speed]
     if default_line(a, b) != (line, width):
         keys.append(f"speed: {line.label(width)}")
     if length_m:
-        keys.append(f"length_m: {_number(length_m)}")
+        keys.append(f"length_m: {_number(np.float32(length_m))}")
     if medium != Medium.UNKNOWN:
         keys.append(f"medium: {Medium(medium).name.lower()}")
     if bit_error_rate:
@@ -326,12 +317,10 @@ def _quality(
     return ", ".join(keys)
 
 
-def _cables_in_ranges(cables: list[tuple[str, str, str]]) -> Iterator[str]:
-    for quality, group in groupby(cables, key=lambda cable: cable[2]):
-        same = [cable[:2] for cable in group]
-        for first, last in runs(same):
-            a, b = (_scalar(compress(*ends)) for ends in zip(same[first], same[last], strict=True))
-            yield f"{{ends: [{a}, {b}], {quality}}}" if quality else f"[{a}, {b}]"
+def _cables_in_ranges(a: list[str], b: list[str], quality: list[str]) -> Iterator[str]:
+    for first, last in runs([a, b], quality):
+        ends = ", ".join(_scalar(compress(end[first], end[last])) for end in (a, b))
+        yield f"{{ends: [{ends}], {quality[first]}}}" if quality[first] else f"[{ends}]"
 
 
 # -- YAML ----------------------------------------------------------------------------------------------------------
