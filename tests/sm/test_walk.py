@@ -12,6 +12,7 @@ from weft.errors import SubnetError
 from weft.fabric.build import FabricBuilder
 from weft.fabric.kinds import NodeKind
 from weft.mad import faults
+from weft.mad.discover import discover
 from weft.mad.walk import DATA, walk
 from weft.sm.discovery.view import make_view, without_links
 from weft.wire.bulk import column, fill
@@ -169,6 +170,8 @@ def test_a_node_that_never_answers_is_named_by_the_port_before_it(net):
     view = make_view(walk(net))
     assert "h7" not in view.fabric
     assert view.oddities == ("silent: the device behind leaf2/3 does not answer NodeInfo",)
+    (path,) = discover(net).unanswered
+    assert (len(path), path[0], path[-1]) == (4, 1, 3)  # leaf, spine, leaf and host
 
 
 def test_a_carrier_whose_own_node_is_silent_is_an_error(net):
