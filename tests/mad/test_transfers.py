@@ -112,6 +112,18 @@ def test_a_sender_that_nobody_hears_gives_up_and_says_so():
     assert line.ends["A"].next_deadline_s() is None
 
 
+def test_what_was_sent_again_has_the_whole_timeout_once_more():
+    line = Line(set(range(1000)))
+    sender = line.ends["A"]
+    sender.start(message(500), 2)
+    for _ in range(RETRIES):
+        assert sender.next_deadline_s() == pytest.approx(line.clock() + TIMEOUT_S)
+        line.clock.sleep(TIMEOUT_S)
+        sender.on_timer()
+        sender.on_timer()  # nothing is due
+    assert len(line.sent) == 1 + RETRIES
+
+
 def test_an_abort_ends_a_transfer_at_the_other_end():
     line = Line()
     line.ends["A"].start(message(500), 2)
