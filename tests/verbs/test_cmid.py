@@ -184,6 +184,12 @@ def test_private_data_goes_with_request_and_refusal_and_has_its_limits(pair):
     assert (event.event_type, event.private_data[:3]) == (RDMA_CM_EVENT_REJECTED, b"no\0")
 
 
+def test_both_ends_know_both_ports(pair):
+    pair.asked()
+    assert pair.far._port == pair.near._own_port > 0
+    assert pair.far._own_port == pair.near._port == pair.listener._own_port
+
+
 def test_a_queue_pair_of_the_program_is_brought_up_with_what_both_ends_said(pair):
     def own(end: CMID) -> QP:
         cq = CQ(end.context, 10)
