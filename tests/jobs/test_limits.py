@@ -13,7 +13,7 @@ import pytest
 from weft.collectives.kinds import Collective
 from weft.collectives.live.record import RECEIVE, SEND, lines_of
 from weft.errors import ConfigError
-from weft.jobs import mpi
+from weft.jobs import janitor, mpi
 from weft.jobs.job import Job, _describe
 from weft.jobs.recorded import collect
 from weft.jobs.signals import SignalHandler, StopRequested
@@ -121,3 +121,8 @@ def test_collectives_of_a_group_without_all_its_ranks_are_left_out(tmp_path):
     assert [len(nodes) for nodes in recorded.trace.ranks] == [1, 1]
     assert [len(groups) for groups in recorded.trace.groups.values()] == [1]
     assert (recorded.calls, recorded.talked_s) == (4, 2.5)
+
+
+def test_the_janitor_waits_for_no_process_if_none_is_left(monkeypatch):
+    monkeypatch.setattr(janitor.time, "sleep", pytest.fail)
+    janitor._end_marked(b"WEFT_MARK_OF_NO_PROCESS=1", 5.0)

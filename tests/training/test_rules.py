@@ -13,6 +13,7 @@ from weft.training.failures import parse_fault
 from weft.training.parallel import cuts
 from weft.training.scaling import Curve
 from weft.training.traces import kineto, observer
+from weft.training.traces.chakra_file import _attribute
 from weft.training.traces.link import link
 from weft.training.traces.protobuf import Broken, real, zigzag
 from weft.training.traces.pytorch import size_bytes
@@ -91,3 +92,11 @@ def test_several_dependencies_are_one_with_the_messages_of_the_latest_delay():
     assert _latest([nothing, Wait(7, NONE, 3, ())]) == Wait(7, NONE, 0, ())
     late, same, other = Wait(1, 90, 10, (4, 2)), Wait(2, 80, 10, (2, 9)), Wait(8, 70, 20, (6,))
     assert _latest([nothing, late, same, other]) == Wait(8, 90, 10, (4, 2, 9))
+
+
+@pytest.mark.parametrize(
+    ("value", "written"),
+    [(300, b"\x68\xac\x02"), (True, b"\xd8\x01\x01"), ("ring", b"\xea\x01\x04ring")],  # uint64, bool and string
+)
+def test_attributes_of_chakra_have_the_fields_of_its_schema(value, written):
+    assert _attribute("comm", value) == b"\x0a\x04comm" + written
