@@ -21,7 +21,8 @@ from weft.training.traces.trace import Kind
 
 
 def test_a_job_has_a_rank_and_a_grace_period():
-    Job(command=("true",), n=1, per_host=1, grace_s=0)
+    job = Job(command=("true",), n=1, per_host=1, grace_s=0)
+    assert (job.has_prefix, job.hosts, job.mpirun, job.record) == (True, (), "", "")
     for wrong, flag in (({"n": 0}, "-n"), ({"per_host": 0}, "--per-host"), ({"grace_s": 1e9}, "--grace")):
         with pytest.raises(ConfigError, match=flag):
             Job(**{"command": ("true",), "n": 1} | wrong)
