@@ -1,8 +1,7 @@
 """Compare the same job on the same servers over each fabric.
 
 The patterns of each fabric are run once over its own routes (`weft.collectives.nccl.measure`); times, curves over sizes
-and over servers
-are closed form from those runs.
+and over servers are closed form from those runs.
 """
 
 from __future__ import annotations
@@ -170,8 +169,7 @@ def _point(at: int, cluster: Cluster, job: CollectiveJob, networks: Networks) ->
 # superpod:su=1 + hdr  ->  superpod:su=2,server=dgx-h100+ConnectX-6,servers=32,switch=QM8700
 #
 # A switch with a different number of ports changes the number of switches and cables: that is part of the comparison. A
-# server's
-# slots stay the same, so a card that is faster than its slot gets the rate of the slot.
+# server's slots stay the same, so a card that is faster than its slot gets the rate of the slot.
 
 
 def recable(

@@ -3,8 +3,7 @@
 Counters that every engine keeps are columns of `fabric.counters`, those of error correction of `Devices.fec`; the
 others, errors and discards by cause, traffic by VL and SL, are in `Devices.details` under their field's name. There is
 one counter behind PortCounters and PortCountersExtended: a reset through either resets both. Port 255 is all ports of a
-node, added up.
-(InfiniBand Architecture volume 1, "Performance Management".)
+node, added up. (InfiniBand Architecture volume 1, "Performance Management".)
 """
 
 from __future__ import annotations

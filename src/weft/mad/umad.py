@@ -4,8 +4,7 @@ The kernel keeps time, sends again, and carries long messages as RMPP; so does a
 should long be back is given up here too, and messages are cut into segments here. Its adapters say "simulator" where
 others name their hardware. It also stops when its sockets are full: few MADs are under way at a time. And of a MAD that
 it receives it hands on 224 bytes, then whatever lay in memory (umad2sim.c, alloc_umad_buf): it sends tables, but what
-comes of one is refused.
-The layout of a user MAD is that of <rdma/ib_user_mad.h>.
+comes of one is refused. The layout of a user MAD is that of <rdma/ib_user_mad.h>.
 """
 
 from __future__ import annotations

@@ -4,18 +4,15 @@ verdict = check(fabric)          tables of weft, OpenSM or any other source, eve
 verdict.ok                       all pairs arrive and there is no credit loop
 print(verdict.explain())         a description with the names of ports
 
-A pair is a port with a LID and a LID of another port. In a running fabric, ports must also be Active and have the VL
-in use.
-The tables are free of deadlock if the channel dependency graph has no cycle (see `walk`). This holds for the paths
-that the
-tables describe: with `hosts_only` those between adapters, as in ibdmchk; otherwise also those from and to the switches.
+A pair is a port with a LID and a LID of another port. In a running fabric, ports must also be Active and have the VL in
+use. The tables are free of deadlock if the channel dependency graph has no cycle (see `walk`). This holds for the paths
+that the tables describe: with `hosts_only` those between adapters, as in ibdmchk; otherwise also those from and to the
+switches.
 
 A reply uses the service level of its request (rdma_cm and MAD agents do so). If both directions have the same service
-level,
-as with all engines of weft where lanes permit, the reply is a path of the tables and the proof covers it. Other pairs
-are
-counted in `one_way`: the SA does not report their paths as reversible, and `reply_loop` contains the credit loop that
-replies there would form, if any.
+level, as with all engines of weft where lanes permit, the reply is a path of the tables and the proof covers it. Other
+pairs are counted in `one_way`: the SA does not report their paths as reversible, and `reply_loop` contains the credit
+loop that replies there would form, if any.
 """
 
 from __future__ import annotations

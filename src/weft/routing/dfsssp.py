@@ -1,12 +1,9 @@
 """DFSSSP: shortest paths over the least loaded links, and enough virtual lanes to avoid deadlock.
 
 Domke, Hoefler and Nagel, "Deadlock-free oblivious routing for arbitrary topologies", 2011. For one destination after
-the
-other, every switch takes the shortest path with the smallest sum of loads; then the traffic of all hosts to that
-destination
-is added to the links of its path. `layers` distributes the paths over lanes, both directions of a pair of switches on
-one
-service level, as in LASH and unlike the original DFSSSP.
+the other, every switch takes the shortest path with the smallest sum of loads; then the traffic of all hosts to that
+destination is added to the links of its path. `layers` distributes the paths over lanes, both directions of a pair of
+switches on one service level, as in LASH and unlike the original DFSSSP.
 
 That needs more lanes; if there are too few, paths that need fewer are chosen, at the price of a less even load:
 
@@ -16,8 +13,7 @@ That needs more lanes; if there are too few, paths that need fewer are chosen, a
                   weights are raised on busy links and all is routed again, several times, and the best result is used
 
 Guarantee: shortest paths, even load, no deadlock in either direction, in any connected fabric whose ports have enough
-lanes.
-docs/design/0062-both-directions.md has the lanes and the loads.
+lanes. docs/design/0062-both-directions.md has the lanes and the loads.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """Fat tree: up/down rooted at a leaf, with one trunk for each destination that all paths to it join.
 
 In a regular tree this is destination-modulo routing (Zahavi, "D-Mod-K routing providing non-blocking traffic for shift
-permutations on real life fat trees", 2010): no two hosts of a leaf share a path down while there are enough paths.
-The tree
-need not be regular: missing links, half-filled leaves, oversubscription, adapters on spines and cores are allowed (see
-`orientation`). Guarantee: complete, free of deadlock on one virtual lane.
+permutations on real life fat trees", 2010): no two hosts of a leaf share a path down while there are enough paths. The
+tree need not be regular: missing links, half-filled leaves, oversubscription, adapters on spines and cores are allowed
+(see `orientation`). Guarantee: complete, free of deadlock on one virtual lane.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Assign LIDs to ports: switches at port 0, adapters at each cabled port.
 
 Existing LIDs are kept; the others get the lowest free ones, adapters first, in the order of the nodes, so that the
-hosts of a
-leaf are adjacent in its tables. A port with LMC takes an aligned block of 2**LMC.
+hosts of a leaf are adjacent in its tables. A port with LMC takes an aligned block of 2**LMC.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Min-hop: shortest paths, with destinations spread evenly over the ports that are equally near.
 
-The default of OpenSM. Guarantee: shortest paths. Deadlock is not considered: if shortest paths form a cycle of
-waiting buffers
-(a torus, Selene), `check` shows it and `auto` will not use them.
+The default of OpenSM. Guarantee: shortest paths. Deadlock is not considered: if shortest paths form a cycle of waiting
+buffers (a torus, Selene), `check` shows it and `auto` will not use them.
 """
 
 from __future__ import annotations

@@ -75,8 +75,7 @@ def surviving_root(graph: SwitchGraph, root: int, *, links: int) -> int:
     """Return the root after a fault: the old one, or in a tree that took one of its `links`, the nearest complete leaf.
 
     A spine that the root has lost would be ordered below its own leaves: no path could climb to it, and it would be
-    unused.
-    Another leaf as root changes only the paths to switches, and few of them.
+    unused. Another leaf as root changes only the paths to switches, and few of them.
     """
     degree, leaf = np.diff(graph.first), graph.hosts > 0
     if degree[root] >= links or leaf.all() or not leaf.any():

@@ -47,9 +47,8 @@ def bisection(n_hosts: int, rng: np.random.Generator) -> Flows:
 def rails(fabric: Fabric, hosts: NDArray[np.int32]) -> Flows:
     """Return the pairs from rail r of every server to rail r of the next server: rings of AI training, one per rail.
 
-    Rails are the ports of a server by the name of their adapter, `mlx5_2` before `mlx5_10`. Servers with one port
-    have no
-    rails; empty if fewer than two servers remain.
+    Rails are the ports of a server by the name of their adapter, `mlx5_2` before `mlx5_10`. Servers with one port have
+    no rails; empty if fewer than two servers remain.
     """
     server = fabric.nodes.server[fabric.ports.node[hosts]]
     members = defaultdict(list)

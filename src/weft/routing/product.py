@@ -1,12 +1,9 @@
 """Detect a torus, a mesh or a HyperX from the cabling: the switches as a product of rows, rings and full meshes.
 
 A subnet manager sees switches and cables, no dimensions. The graph of a grid is the Cartesian product of its
-dimensions, and a
-connected graph has a unique factorisation into primes (Sabidussi 1960, Vizing 1963). So the factors are the
-dimensions, and
-the coordinate of a switch in one is the component that it is in when the cables of that dimension are removed. A ring
-of four is
-the product of two pairs, and detected as such.
+dimensions, and a connected graph has a unique factorisation into primes (Sabidussi 1960, Vizing 1963). So the factors
+are the dimensions, and the coordinate of a switch in one is the component that it is in when the cables of that
+dimension are removed. A ring of four is the product of two pairs, and detected as such.
 """
 
 from __future__ import annotations

@@ -1,22 +1,17 @@
 """The quality of forwarding tables: the load of each link, and the bandwidth left for a pair of hosts.
 
 The *load* of a link, in one direction, is the number of flows over it, times the rate of a host port, divided by the
-link's
-rate. With equal links it is a number of flows; on a link of twice the rate, two flows are a load of 1. The rate of a
-host port
-is the most common one. A flow to a host with several LIDs (LMC) is spread evenly over them, and counts in fractions.
+link's rate. With equal links it is a number of flows; on a link of twice the rate, two flows are a load of 1. The rate
+of a host port is the most common one. A flow to a host with several LIDs (LMC) is spread evenly over them, and counts
+in fractions.
 
 Maximum and mean are over links between switches, in both directions, including idle ones: the part that routing can
-change.
-(In a star, which has none, over the links of hosts.) *Slowdown* covers all links: the time of the pattern relative to
-one
-crossbar that joins the hosts; 1 means that the hosts' own ports are the limit.
+change. (In a star, which has none, over the links of hosts.) *Slowdown* covers all links: the time of the pattern
+relative to one crossbar that joins the hosts; 1 means that the hosts' own ports are the limit.
 
-Effective bisection bandwidth: Hoefler, Schneider, Lumsdaine, "Multistage switches are not crossbars: effects of
-static routing
-in high-performance networks", 2008. Random halves, random partners, both directions at once; a flow gets 1 over the
-largest
-load on its path; the mean of all flows is the bandwidth, as a share of the rate of host ports.
+Effective bisection bandwidth: Hoefler, Schneider, Lumsdaine, "Multistage switches are not crossbars: effects of static
+routing in high-performance networks", 2008. Random halves, random partners, both directions at once; a flow gets 1 over
+the largest load on its path; the mean of all flows is the bandwidth, as a share of the rate of host ports.
 """
 
 from __future__ import annotations

@@ -44,9 +44,8 @@ class Routing:
 def route(fabric: Fabric, options: Options | None = None, previous: NDArray[np.uint8] | None = None) -> Routing:
     """Return complete tables by the engine of the options; `auto` picks one whose tables are proved free of deadlock.
 
-    `previous`: forwarding tables of the switches, uint8[row of the switch, lid], NO_ROUTE for unknown entries.
-    Entries that
-    the engine still allows are kept, and those that differ are counted.
+    `previous`: forwarding tables of the switches, uint8[row of the switch, lid], NO_ROUTE for unknown entries. Entries
+    that the engine still allows are kept, and those that differ are counted.
     """
     options = options or Options()
     return _route(_subnet(fabric, options, previous), options)
@@ -149,12 +148,9 @@ def _carried_over(fabric: Fabric, before: Fabric) -> NDArray[np.uint8]:
 # Auto: pick the engine that suits the cabling, and check its tables.
 #
 # Engines are tried in this order: dimension-order (for a grid), dragonfly, fat-tree (for a tree), dfsssp (any fabric,
-# if the
-# ports have enough lanes), up-down (any fabric). An engine that cannot route the fabric gives a reason; tables that the
-# check
-# finds incomplete or prone to deadlock are discarded, with the reason in the notes. The result is therefore always
-# complete and
-# free of deadlock.
+# if the ports have enough lanes), up-down (any fabric). An engine that cannot route the fabric gives a reason; tables
+# that the check finds incomplete or prone to deadlock are discarded, with the reason in the notes. The result is
+# therefore always complete and free of deadlock.
 
 ORDER = ("dimension-order", "dragonfly", "fat-tree", "dfsssp", "up-down")
 
@@ -179,10 +175,8 @@ def pick(subnet: Subnet, options: Options) -> tuple[str, Tables, tuple[str, ...]
 # Port groups for adaptive routing: the ports among which a switch may choose on the path to a destination.
 #
 # For an up/down engine, every next hop that its rule allows: whatever the switches choose, packet by packet, paths stay
-# as short
-# and cannot form a cycle. For min-hop, every port that is equally near. The other engines prove their lanes path by
-# path, so a
-# group consists of the links parallel to the one in the forwarding table.
+# as short and cannot form a cycle. For min-hop, every port that is equally near. The other engines prove their lanes
+# path by path, so a group consists of the links parallel to the one in the forwarding table.
 
 
 def add_port_groups(subnet: Subnet, options: Options, engine: str, tables: Tables) -> None:

@@ -4,10 +4,8 @@
     print(qos.run(servers=3).finding)
 
 A scenario is a module with two functions: `run`, which takes the options and returns a `Finding`, and `draw`, which
-draws a
-chart of one. The parameters of `run` are the flags of its command: Annotated[type, help], or Annotated[type, help,
-flag] if
-the flag has another name; `size_bytes` is --size, which takes 16M.
+draws a chart of one. The parameters of `run` are the flags of its command: Annotated[type, help], or Annotated[type,
+help, flag] if the flag has another name; `size_bytes` is --size, which takes 16M.
 """
 
 from __future__ import annotations

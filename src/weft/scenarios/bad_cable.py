@@ -1,8 +1,7 @@
 """Find a bad cable: a cable degrades under load, and the counters must reveal which one.
 
 A lab runs with weft's subnet manager and continuous jobs. A random cable gets a random fault: bit errors in both
-directions or
-one, a link that goes down and up, or fewer lanes. The monitor sees only the answers of MADs.
+directions or one, a link that goes down and up, or fewer lanes. The monitor sees only the answers of MADs.
 """
 
 from __future__ import annotations

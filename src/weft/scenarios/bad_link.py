@@ -3,12 +3,9 @@
     leaf1  A A B B     leaf2  A A B B     leaf3  A A B B     leaf4  A A B B        spines above
 
 Two training jobs share all switches. In each step a job computes, then sums its gradients around a ring (reduce-
-scatter and
-all-gather: 2 (n - 1) rounds in which every host sends a part to the next). A host sends its part of a round when it
-has received
-the part of the round before, so that one slow hop slows the whole ring. The bad cable is the one that job A, with
-static
-routes, uses from leaf1 to leaf2; job B never uses it.
+scatter and all-gather: 2 (n - 1) rounds in which every host sends a part to the next). A host sends its part of a round
+when it has received the part of the round before, so that one slow hop slows the whole ring. The bad cable is the one
+that job A, with static routes, uses from leaf1 to leaf2; job B never uses it.
 """
 
 from __future__ import annotations
@@ -141,8 +138,7 @@ def ring_steps(fabric: Fabric, rings: Sequence[Sequence[str]], size_bytes: int, 
     """Return the traffic of the jobs, and the job of each message; -1 for the empty messages at the end.
 
     Those stand for the next step: without them the loss of a ring's last packet would wait for the acknowledgement
-    timeout,
-    which does not happen in a job that continues.
+    timeout, which does not happen in a job that continues.
     """
     rows: list[tuple[str, str, int]] = []
     after: list[list[int]] = []

@@ -4,12 +4,9 @@
                                          (by a spine)
 
 The victim has its own ports at both ends and shares only the trunk, which the senders do not fill. On a lossless
-network the
-port of the hot receiver causes backpressure: the input buffer at the end of the trunk fills with packets for the hot
-receiver,
-and the victim's packets wait for space in it. Congestion control should keep that buffer empty; a network that drops
-packets
-has no backpressure.
+network the port of the hot receiver causes backpressure: the input buffer at the end of the trunk fills with packets
+for the hot receiver, and the victim's packets wait for space in it. Congestion control should keep that buffer empty; a
+network that drops packets has no backpressure.
 """
 
 from __future__ import annotations

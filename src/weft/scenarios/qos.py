@@ -5,10 +5,8 @@
     leaf3   storage, rank, storage, rank  --+
 
 h16 reads a file that is striped over storage servers: together they send faster than its port, so that the input
-buffers of
-the switches on the path fill up. Ranks send it small messages at random times. On one lane such a message waits
-behind all
-those buffers. On a lane with its own buffers it waits at most for the packet that is on the wire.
+buffers of the switches on the path fill up. Ranks send it small messages at random times. On one lane such a message
+waits behind all those buffers. On a lane with its own buffers it waits at most for the packet that is on the wire.
 """
 
 from __future__ import annotations

@@ -3,10 +3,8 @@
     speed-up = (compute + network on Ethernet) / (compute + network on InfiniBand)
 
 The same servers are cabled with NDR InfiniBand and GPUDirect, and with 100G Ethernet and TCP. Jobs range from those
-that send
-nothing to those that do little else; the free time is that without waiting for other servers. Then storage: compute
-stays on
-InfiniBand, and the file system is there too, or on Ethernet (`mixed`).
+that send nothing to those that do little else; the free time is that without waiting for other servers. Then storage:
+compute stays on InfiniBand, and the file system is there too, or on Ethernet (`mixed`).
 """
 
 from __future__ import annotations
@@ -61,8 +59,7 @@ def _solver(on: Cabled, edge: int) -> float:
     """Return the time of an iteration of conjugate gradients on a cube of cells per GPU.
 
     The 8 GPUs of a server form a larger cube, so that three of six faces go to other servers; the matrix has seven
-    entries of
-    12 bytes per row, and there are ten passes over vectors.
+    entries of 12 bytes per row, and there are ten passes over vectors.
     """
     cells = edge**3
     return on.gpu.pass_s(cells * (7 * 12 + 10 * 8)) + 3 * on.send_s(8 * edge**2) + 2 * on.mpi_all_reduce_s(8)

@@ -3,11 +3,9 @@
     h1    weft sm, priority 10: the master, killed with SIGKILL        leaf1 .. leaf4, spines
     h16   weft sm, priority 5: the standby, which polls the master at every interval
 
-All the while hosts send each other messages by LID, which need only the forwarding tables in the switches, and one
-host queries
-the subnet administrator, part of the subnet manager, for paths: the first step of every new connection. These are
-processes,
-sockets and real seconds, not simulated ones.
+All the while hosts send each other messages by LID, which need only the forwarding tables in the switches, and one host
+queries the subnet administrator, part of the subnet manager, for paths: the first step of every new connection. These
+are processes, sockets and real seconds, not simulated ones.
 """
 
 from __future__ import annotations

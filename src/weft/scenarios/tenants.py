@@ -6,11 +6,9 @@
     1  no fault                          3  it is routed around         5  it is configured again
     2  a cable was pulled just now       4  a leaf has restarted, and has no tables yet
 
-weft's subnet manager has assigned the keys, by MADs, and an M_Key. Before each situation a foreign subnet manager at
-a tenant's
-host tries to write all P_Key tables, and to disable all checks. All of it runs twice: with switches that check keys
-at host
-ports, the default of the subnet manager, and with switches that do not.
+weft's subnet manager has assigned the keys, by MADs, and an M_Key. Before each situation a foreign subnet manager at a
+tenant's host tries to write all P_Key tables, and to disable all checks. All of it runs twice: with switches that check
+keys at host ports, the default of the subnet manager, and with switches that do not.
 """
 
 from __future__ import annotations

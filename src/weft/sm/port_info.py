@@ -5,8 +5,7 @@
 
 Links between switches become Active before forwarding tables are written: packets sent over a link that is not Active
 are dropped, and routes avoid one that does not become so. A port that is as it should be is left alone. Fields for
-which zero means "as it is" are sent as zero.
-(InfiniBand Architecture volume 1, "PortInfo" and "Link States".)
+which zero means "as it is" are sent as zero. (InfiniBand Architecture volume 1, "PortInfo" and "Link States".)
 """
 
 from __future__ import annotations

@@ -13,11 +13,9 @@ from weft.routing.kernels.paths import UNREACHED
 def find_cliques(first, far):
     """Return the group of each switch: disjoint sets of switches that are all connected, as large as possible.
 
-    Switches of one group share most of their neighbours, and those at the ends of a global link few or none. So a
-    group grows
-    by the switch that shares most with it, starting where neighbours share most: switches that lost a link come last.
-    If
-    switches have more local links than global ones, as in dragonflies, the result is unique.
+    Switches of one group share most of their neighbours, and those at the ends of a global link few or none. So a group
+    grows by the switch that shares most with it, starting where neighbours share most: switches that lost a link come
+    last. If switches have more local links than global ones, as in dragonflies, the result is unique.
     """
     n = len(first) - 1
     group = np.full(n, -1, np.int32)

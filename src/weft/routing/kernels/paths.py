@@ -1,11 +1,9 @@
 """Next hops: for each destination switch, the edges that a packet may take from every other switch.
 
 Two rules. *Shortest*: any edge to a switch one hop nearer. *Up/down*: edges have a direction, up towards the higher
-switch, and
-a path goes up first and then only down, so that dependencies cannot form a cycle (Schroeder et al., "Autonet", 1991).
-Forwarding tables do not depend on the origin of a packet; so a switch that can reach the destination by going down
-always goes
-down, and the others go up, by the shortest path.
+switch, and a path goes up first and then only down, so that dependencies cannot form a cycle (Schroeder et al.,
+"Autonet", 1991). Forwarding tables do not depend on the origin of a packet; so a switch that can reach the destination
+by going down always goes down, and the others go up, by the shortest path.
 """
 
 from __future__ import annotations

@@ -126,10 +126,9 @@ def route_by_dimensions(
 def direction_along(kind, size, source, target, d):
     """Return the next coordinate in a full mesh; in a row or a ring the direction.
 
-    If both directions of a ring are equally short, half of the pairs cross the dateline: by the parity of the lower
-    of the two
-    coordinates, and of the coordinates in later dimensions. That is the same from either end, and at all switches on
-    the path.
+    If both directions of a ring are equally short, half of the pairs cross the dateline: by the parity of the lower of
+    the two coordinates, and of the coordinates in later dimensions. That is the same from either end, and at all
+    switches on the path.
     """
     if kind == FULL:
         return target[d]

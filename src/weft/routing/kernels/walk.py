@@ -1,14 +1,11 @@
 """Walk every path of the tables: whether it arrives, its hops, its lanes, and its channel dependencies.
 
 A packet that holds a buffer of one channel (a directed link and virtual lane) and requests one of the next makes the
-second a
-dependency of the first. If dependencies form a cycle, its packets can wait for each other forever: a credit loop
-(Dally and
-Seitz, "Deadlock-free message routing in multiprocessor interconnection networks", 1987).
+second a dependency of the first. If dependencies form a cycle, its packets can wait for each other forever: a credit
+loop (Dally and Seitz, "Deadlock-free message routing in multiprocessor interconnection networks", 1987).
 
 For one destination and service level, the route of a packet depends on the switch, and its lane on the input port. So
-all paths
-that leave a switch on the same lane continue as one, and are walked once.
+all paths that leave a switch on the same lane continue as one, and are walked once.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """How values of opensm.conf are written: one small class for each way, with the rule that it holds to.
 
 `read` raises ValueError where a text is not such a value, Refused where there is more to say than the rule; who calls
-knows the file and the line.
-`holds` is for values that come from elsewhere, such as the command line.
+knows the file and the line. `holds` is for values that come from elsewhere, such as the command line.
 """
 
 from __future__ import annotations

@@ -7,8 +7,7 @@
 Between two regions on GPUs of one machine the bytes take one copy, which the GPU makes: within a process by the
 addresses, between processes by CUDA IPC. Over a shared-memory path the sender maps the receiver's allocation and copies
 (`gpu_copies`); else the message holds the handle of the allocation, and the receiver maps it. The acknowledgement
-follows the copy, so the sender's memory can be reused after its completion. To and from host memory it is one copy
-too.
+follows the copy, so the sender's memory can be reused after its completion. To and from host memory it is one copy too.
 
 As with GPUDirect in hardware the adapter ignores streams: wait for kernels that write a tensor before you post it
 (`torch.cuda.synchronize()`, an event); when the completion is polled the bytes are there for every kernel after it.
