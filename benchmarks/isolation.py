@@ -34,8 +34,7 @@ from weft.lab.lab import Lab
 from weft.mad import faults
 from weft.mad.ibsim_client import IbsimCarrier
 from weft.routing.lids import ports_with_lids
-from weft.scenarios.attack import CONTROL, CROSSING, RAW, Attack
-from weft.scenarios.tenants import INTENT, ROGUE, SPEC
+from weft.scenarios.tenants import CONTROL, CROSSING, INTENT, RAW, ROGUE, SPEC, Attack
 from weft.sm.conf.options import Options
 from weft.sm.events import Log
 from weft.sm.run import SubnetManager

@@ -82,7 +82,7 @@ def warm() -> Iterator[Path]:
 def compiled() -> None:
     """Compile libibverbs and the subnet manager's kernels, so that no test prints the notice of a cold cache."""
     from weft.sm.conf.options import Options
-    from weft.sm.warm_up import warm_up
+    from weft.sm.process import warm_up
     from weft.verbs import launch
 
     warm_up(Options())

@@ -12,11 +12,11 @@ from weft.advise import advice, formatting
 from weft.advise.advice import Advice, advise
 from weft.advise.case import Case
 from weft.advise.formatting import report
-from weft.advise.option import options
 from weft.advise.questions import ask
 from weft.advise.rows import Bench, Point, middle
 from weft.advise.rule import decide, facts
 from weft.advise.sensitivity import find_flips
+from weft.advise.workloads import options
 from weft.errors import ConfigError
 from weft.fabric.prices import read_prices
 from weft.plan.bill import bill_of

@@ -10,10 +10,9 @@ import pytest
 from weft.advise import formatting
 from weft.advise.advice import Advice, PublishedAdvice, _counted
 from weft.advise.case import Case, find_workload
-from weft.advise.option import Option, options, storage_servers
 from weft.advise.rows import Row
 from weft.advise.rule import decide
-from weft.advise.workloads import Timed
+from weft.advise.workloads import Option, Timed, options, storage_servers
 from weft.errors import ConfigError
 from weft.fabric.prices import Band
 

@@ -10,11 +10,10 @@ import pytest
 
 from weft.advise import rule
 from weft.advise.case import Case
-from weft.advise.option import Option, options
 from weft.advise.rows import Point, Row
 from weft.advise.rule import NOTHING, decide
 from weft.advise.sensitivity import find_flips
-from weft.advise.workloads import Timed
+from weft.advise.workloads import Option, Timed, options
 from weft.collectives.nccl import calibration
 from weft.fabric.prices import Band
 from weft.training.validate import validate

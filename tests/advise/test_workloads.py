@@ -8,10 +8,9 @@ import pytest
 
 from weft.advise import rows
 from weft.advise.case import Case
-from weft.advise.option import fabrics, options
 from weft.advise.rows import Bench, Point
 from weft.advise.rule import decide
-from weft.advise.workloads import Messages, Storage, cluster_of, ideal_of, routed
+from weft.advise.workloads import Messages, Storage, cluster_of, fabrics, ideal_of, options, routed
 from weft.collectives.interconnect import options_of
 from weft.collectives.mpi import bench
 from weft.collectives.nccl.network import Pattern

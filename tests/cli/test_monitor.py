@@ -9,9 +9,8 @@ import pytest
 import yaml
 from tests.monitor.test_change import make_ports, make_reading
 
-from weft.cli.monitor import monitor, new_watch
 from weft.cli.subnets import Subnet
-from weft.cli.top import _headline, top
+from weft.cli.top import _headline, monitor, new_watch, top
 from weft.errors import ConfigError
 from weft.monitor.change import between
 from weft.monitor.watch import Latest

@@ -11,7 +11,7 @@ from weft.cli.elsewhere import advice_for_option
 from weft.cli.nccl import nccl
 from weft.cli.show import _plural
 from weft.cli.tenant_drivers import PASSWORD, TOKEN, USER, connect_ufm
-from weft.cli.train_trouble import Trouble
+from weft.cli.train import Trouble
 from weft.errors import ConfigError, UnknownName
 
 

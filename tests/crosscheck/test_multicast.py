@@ -16,11 +16,11 @@ import weft
 from weft.fabric.counters import Counter
 from weft.fabric.forwarding import matching_key
 from weft.fabric.model import Fabric
-from weft.fabric.paths import HostPaths
+from weft.fabric.tables import HostPaths
 from weft.ids import Lid
 from weft.mad import faults
+from weft.mad.administrator import join_group
 from weft.mad.devices import NONE
-from weft.mad.host_paths import join_group
 from weft.mad.local import LocalCarrier
 from weft.mad.packets import DeliveryResult, carry
 from weft.scenarios.managed import ManagedSubnet

@@ -10,7 +10,7 @@ from weft.ids import PKey, p_keys_match
 from weft.jit import kernel
 from weft.mad.devices import NONE
 from weft.sm.pkey.tables import may_talk
-from weft.sm.sa.directory import Directory
+from weft.sm.sa.path_tables import Directory
 from weft.verbs.hca import execute
 
 KEYS = [0x0000, 0x8000, 0x0001, 0x8001, 0x1234, 0x9234, 0x7FFF, 0xFFFF]

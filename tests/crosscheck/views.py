@@ -16,12 +16,12 @@ from weft.fabric.forwarding import ANY, Path, Reason, walk
 from weft.fabric.kernels.forwarding import arrays, walk_all
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
-from weft.fabric.paths import HostPaths
 from weft.fabric.rates import speed
+from weft.fabric.tables import HostPaths
 from weft.lab.metered_paths import clean_path
+from weft.mad.administrator import Rows, known, path_request, path_rows
 from weft.mad.carrier import Address
 from weft.mad.devices import Devices
-from weft.mad.host_paths import Rows, known, path_request, path_rows
 from weft.mad.local import LocalCarrier
 from weft.mad.packets import carry
 from weft.routing.check import check

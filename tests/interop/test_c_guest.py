@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.interop, pytest.mark.skipif(compiler.find() is None, r
 # `PyDLL` calls with Python's lock, as Cython does. Threads take turns only where one lets go of it.
 EVENTS = """
 import ctypes, sys, threading
-from weft.verbs.c.completions import ProgramCQ
+from weft.verbs.c.devices import ProgramCQ
 from weft.verbs.c.objects import find
 from weft.verbs.enums import IBV_EVENT_PORT_ERR
 sys.setswitchinterval(1000)

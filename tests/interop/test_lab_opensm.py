@@ -90,7 +90,7 @@ def test_opensm_brings_a_lab_up(managed, spec, engine):
 @pytest.mark.parametrize("spec", ["opensm-subnet.lst", "fat-tree:hosts=16,radix=8"])
 def test_the_dumps_of_opensm_on_a_lab_of_ndr_are_checked(managed, tmp_path, capsys, spec):
     """OpenSM has no word for NDR and keeps guid2lid elsewhere: the dumps are enough all the same."""
-    from weft.cli.check import check as command
+    from weft.cli.route import check as command
 
     item = managed("fat-tree:hosts=16,radix=8")
     dumps, cache = tmp_path / "dumps", tmp_path / "cache"

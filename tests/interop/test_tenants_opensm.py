@@ -21,7 +21,7 @@ import weft
 from weft.errors import SubnetError
 from weft.ids import Gid
 from weft.lab.lab import Lab
-from weft.mad.host_paths import ask_paths
+from weft.mad.administrator import ask_paths
 from weft.mad.ibsim_client import IbsimCarrier
 from weft.tenants.drivers.opensm import OpenSmDriver
 from weft.tenants.partitions import Allocation

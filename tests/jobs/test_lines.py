@@ -7,8 +7,8 @@ import io
 import pytest
 
 from weft.errors import ConfigError
-from weft.jobs.lines import Lines, prefixed
 from weft.jobs.mpi import environment, joined, rank_before
+from weft.jobs.processes import Lines, prefixed
 
 
 def test_lines_are_written_whole_with_their_prefix_and_the_last_without_a_newline_at_the_end():

@@ -15,8 +15,8 @@ import weft
 from weft.lab.lab import Lab
 from weft.mad.ibsim_client import IbsimCarrier
 from weft.sm.conf.options import Options
+from weft.sm.process import warm_up
 from weft.sm.run import SubnetManager
-from weft.sm.warm_up import warm_up
 from weft.verbs import enums as e
 from weft.verbs import hardware
 from weft.verbs.pyverbs.addr import AH, AHAttr, GlobalRoute

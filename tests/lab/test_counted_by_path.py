@@ -19,12 +19,12 @@ from tests.lab.rdma import Host
 from tests.patience import PATIENCE_S, wait_until
 
 import weft
-from weft.diags.ibtracert import ibtracert
+from weft.diags.ibnetdiscover import ibtracert
 from weft.diags.query import HERE, get_counters, get_smp, own_lid
 from weft.fabric.kinds import NodeKind
 from weft.fabric.views import Port
 from weft.lab import control, registry
-from weft.mad.host_paths import ask_paths
+from weft.mad.administrator import ask_paths
 from weft.mad.ibsim_client import IbsimCarrier
 from weft.mad.keyed import KeyedCarrier, KeyFile
 from weft.verbs import enums as e

@@ -10,7 +10,7 @@ import threading
 import pytest
 from tests.lab.rdma import Host, all_active, pair, running, wait_until
 
-from weft.diags.perfquery import perfquery
+from weft.diags.smpquery import perfquery
 from weft.errors import ConfigError
 from weft.fabric.counters import Counter
 from weft.lab.metered_paths import Meters

@@ -17,8 +17,8 @@ from weft.errors import SubnetError
 from weft.lab import control, daemon, subnet_manager
 from weft.lab.lab import Lab
 from weft.mad.ibsim_client import IbsimCarrier
-from weft.sm.attachment import attach
 from weft.sm.conf.options import Options
+from weft.sm.sender import attach
 
 _BUSY_S = 2.0  # longer than OpenSM's four tries
 

@@ -17,9 +17,9 @@ import weft
 from weft.errors import ConfigError, SubnetError, UnknownName
 from weft.fabric import faults
 from weft.fabric.counters import Counter
-from weft.lab import calls, commands, registry, traffic
+from weft.lab import commands, event_loop, registry, traffic
 from weft.lab.lab import Lab
-from weft.mad import host_paths
+from weft.mad import administrator
 
 
 @pytest.fixture
@@ -184,8 +184,8 @@ def test_a_client_that_goes_away_ends_its_traffic(lab, tmp_path, monkeypatch):
 
 
 def test_a_lab_that_does_not_come_to_it_says_so_and_does_not_do_it_later(monkeypatch):
-    monkeypatch.setattr(calls, "_TIMEOUT_S", 0.01)
-    waiting = calls.Calls()
+    monkeypatch.setattr(event_loop, "_TIMEOUT_S", 0.01)
+    waiting = event_loop.Calls()
     done: list[int] = []
     with pytest.raises(SubnetError, match=r"the lab has not come to it within 0\.01 s"):
         waiting.call(lambda: done.append(1))
@@ -196,8 +196,8 @@ def test_a_lab_that_does_not_come_to_it_says_so_and_does_not_do_it_later(monkeyp
 
 def test_a_lab_that_is_at_it_is_waited_for(monkeypatch):
     """Whatever it takes: who was told that it failed would do it again."""
-    monkeypatch.setattr(calls, "_TIMEOUT_S", 0.01)
-    waiting, begun, may_end = calls.Calls(), threading.Event(), threading.Event()
+    monkeypatch.setattr(event_loop, "_TIMEOUT_S", 0.01)
+    waiting, begun, may_end = event_loop.Calls(), threading.Event(), threading.Event()
 
     def work() -> str:
         begun.set()
@@ -223,7 +223,7 @@ def test_a_lab_that_is_at_it_is_waited_for(monkeypatch):
     waiting.close()
 
 
-def _until_begun(waiting: calls.Calls, work: Callable[[], str], begun: threading.Event) -> str:
+def _until_begun(waiting: event_loop.Calls, work: Callable[[], str], begun: threading.Event) -> str:
     """Call until the lab begins in time, which may take several calls on a busy machine."""
     while True:
         try:
@@ -240,6 +240,6 @@ def test_a_host_sends_no_faster_than_its_path(monkeypatch):
         lab.traffic("shift", 100_000)
         waited = lab.fabric_now().counters[:, Counter.PORT_XMIT_WAIT]
         assert waited[fabric["h2/1"].slot] == 0
-        monkeypatch.setattr(host_paths, "data_gbit_s", lambda: np.full(64, np.inf))
+        monkeypatch.setattr(administrator, "data_gbit_s", lambda: np.full(64, np.inf))
         lab.traffic("shift", 100_000)
         assert lab.fabric_now().counters[fabric["h2/1"].slot, Counter.PORT_XMIT_WAIT] > 0

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from weft.errors import SubnetError
-from weft.mad.administrator import NoAnswer
-from weft.mad.host_paths import ask_paths, known
+from weft.mad.administrator import NoAnswer, ask_paths, known
 from weft.wire.mad import MadHeader, Method, MgmtClass, Status
 from weft.wire.port_info import PortInfo
 from weft.wire.sa import PathRecord, Rate, SaAttribute, SaMad, SaStatus

@@ -9,10 +9,9 @@ import numpy as np
 
 from weft.fabric.model import Fabric
 from weft.fabric.spec import load
-from weft.monitor.cabling import cabling_of
 from weft.monitor.change import Change
 from weft.monitor.columns import Column
-from weft.monitor.ports import Ports
+from weft.monitor.ports import Ports, cabling_of
 from weft.wire.port_info import LinkSpeed, PortPhysicalState, PortState
 
 HOSTS = "fat-tree:hosts=256,switch=QM9700"

@@ -8,12 +8,12 @@ from tests.monitor.watched import Watched
 
 import weft
 from weft.errors import ConfigError
-from weft.monitor.cabling import Cabling, cabling_of
 from weft.monitor.change import between
 from weft.monitor.diagnose import diagnose
 from weft.monitor.exporter import render
 from weft.monitor.impact import read_jobs, read_routed
 from weft.monitor.poll import Poller
+from weft.monitor.ports import Cabling, cabling_of
 from weft.monitor.watch import Latest
 from weft.wire.port_info import PortInfo, PortPhysicalState
 

@@ -18,11 +18,10 @@ from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
 from weft.fabric.tables import NO_ROUTE
 from weft.fabric.views import Node, Port
+from weft.routing.basic_engines import MinHop, UpDown
 from weft.routing.check import check
 from weft.routing.engine import Options, Subnet
 from weft.routing.lids import assign_lids
-from weft.routing.min_hop import MinHop
-from weft.routing.up_down import UpDown
 from weft.wire.port_info import PortInfo, PortState
 
 # -- fabrics -----------------------------------------------------------------------------------------------------------

@@ -11,11 +11,10 @@ from tests.broken import pull_cables
 
 import weft
 from weft.fabric.kinds import NodeKind
+from weft.routing.basic_engines import MinHop, UpDown
 from weft.routing.engine import Options, Subnet
 from weft.routing.layers import fill_sl2vl, find_layers
 from weft.routing.lids import assign_lids
-from weft.routing.min_hop import MinHop
-from weft.routing.up_down import UpDown
 
 
 def subnet_of(fabric):

@@ -12,8 +12,8 @@ from weft.fabric.forwarding import Reason
 from weft.fabric.kinds import NodeKind
 from weft.fabric.spec import load
 from weft.scenarios import tenants
-from weft.scenarios.attack import CROSSING, FORGED, GUESSED, OWN, RAW, Attack
 from weft.scenarios.managed import ManagedSubnet
+from weft.scenarios.tenants import CROSSING, FORGED, GUESSED, OWN, RAW, Attack
 from weft.sm.conf.options import Options
 from weft.tenants.compile import compile_intent
 from weft.tenants.intent import parse_intent

@@ -16,8 +16,8 @@ from tests.serve.service import Service, basic
 from weft.errors import ConfigError
 from weft.serve import access, rates
 from weft.serve.access import Role, new_user, put_user
-from weft.serve.clients import client_address, read_networks, site
 from weft.serve.rates import Load, Rates
+from weft.serve.settings import client_address, read_networks, site
 
 WRONG = {"Authorization": "Bearer weft_wrong"}
 

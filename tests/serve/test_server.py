@@ -16,8 +16,8 @@ from tests.serve.service import Service, basic
 
 from weft.errors import ConfigError
 from weft.serve import connections, server
+from weft.serve.app import StartupApp
 from weft.serve.settings import Settings
-from weft.serve.startup import StartupApp
 
 
 @pytest.mark.parametrize(

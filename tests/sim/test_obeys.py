@@ -7,7 +7,7 @@ import pytest
 from tests.fabric.running import configured
 
 from weft.errors import ConfigError
-from weft.fabric.paths import HostPaths
+from weft.fabric.tables import HostPaths
 from weft.sim.engine import Options
 from weft.sim.engines import find_engine
 from weft.sim.traffic import Traffic

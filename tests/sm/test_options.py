@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from weft.errors import ConfigError, FileError, UnknownName
 from weft.sm.conf import option_values as kinds
-from weft.sm.conf.opensm_unused import UNUSED, is_default
+from weft.sm.conf.option_values import UNUSED, is_default
 from weft.sm.conf.options import Options, named_file, parse_engines, parse_options, read_options, write_options
 from weft.sm.conf.qos_options import DEFAULTS, QosOptions
 

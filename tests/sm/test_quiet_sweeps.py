@@ -11,8 +11,7 @@ import pytest
 from weft.mad.faults import pull_cable
 from weft.mad.walk import DATA
 from weft.sm.conf.options import Options
-from weft.sm.discovery.differences import missing_links, same_ports, with_cable_in
-from weft.sm.discovery.flaps import Flaps
+from weft.sm.discovery.differences import Flaps, missing_links, same_ports, with_cable_in
 from weft.sm.events import Log
 from weft.sm.run import SubnetManager
 from weft.wire.bulk import fill

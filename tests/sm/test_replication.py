@@ -13,8 +13,8 @@ from weft.mad.walk import walk
 from weft.sm.conf.options import Options
 from weft.sm.discovery.view import make_view
 from weft.sm.events import Log
-from weft.sm.pkey.adoption import adopt_partitions
 from weft.sm.pkey.partitions import NO_FILE, Everyone, Membership
+from weft.sm.pkey.table_upload import adopt_partitions
 from weft.sm.pkey.tables import wanted_pkeys
 from weft.sm.sender import Sender
 from weft.sm.sminfo.election import Election

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.sm.desk import SA_KEY, Desk
 
 from weft.ids import Gid
-from weft.sm.services import FOR_EVER, Services
+from weft.sm.state import FOR_EVER, Services
 from weft.wire.mad import Method
 from weft.wire.sa import SaAttribute, SaStatus, ServiceRecord
 

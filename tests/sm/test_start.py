@@ -13,7 +13,7 @@ from typing import Any, cast
 import pytest
 from tests.patience import PATIENCE_S, without_notices
 
-from weft.sm import warm_up as warming
+from weft.sm import process as warming
 from weft.sm.conf.options import Options
 from weft.sm.run import SubnetManager
 
@@ -49,7 +49,7 @@ from weft.mad.local import LocalCarrier, ManualClock
 from weft.mad.subnet import Subnet
 from weft.sm.events import Log
 from weft.sm.conf.options import Options
-from weft.sm.warm_up import warm_up, run_warmed_up
+from weft.sm.process import warm_up, run_warmed_up
 from weft.sm.run import SubnetManager
 
 def loaded():

@@ -17,7 +17,7 @@ from weft.mad.local import LocalCarrier, ManualClock
 from weft.mad.subnet import Subnet
 from weft.sm.events import Log
 from weft.sm.conf.options import Options
-from weft.sm.warm_up import warm_up
+from weft.sm.process import warm_up
 from weft.sm.run import SubnetManager
 
 def loaded():

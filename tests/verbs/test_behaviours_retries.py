@@ -13,8 +13,8 @@ from weft.verbs.enums import (
     ibv_wc_status,
     ibv_wr_opcode,
 )
-from weft.verbs.hca.opcodes import RNR_MS
 from weft.verbs.hca.segment import ACK_UNLIMITED, Op, Segment
+from weft.verbs.hca.work import RNR_MS
 
 S = ibv_qp_state
 W = ibv_wr_opcode

@@ -14,8 +14,7 @@ Say = Callable[[str], None]
 
 
 def ask(read: Read, say: Say) -> dict[str, Any]:
-    """Ask the questions and return the answers by option name. Repeat a question after an invalid answer; stop at end
-    of input."""
+    """Ask the questions until the end of input; return valid answers by option name."""
     answers: dict[str, Any] = {}
     try:
         say("What do the servers do?")

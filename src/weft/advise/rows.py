@@ -13,9 +13,8 @@ from functools import cached_property
 from typing import Any
 
 from weft.advise.case import Case
-from weft.advise.option import Option, fabrics, options
 from weft.advise.train import Training
-from weft.advise.workloads import Messages, Progress, Storage, Timed, Work, is_one_leaf
+from weft.advise.workloads import Messages, Option, Progress, Storage, Timed, Work, fabrics, is_one_leaf, options
 from weft.errors import ConfigError
 from weft.fabric.prices import Band
 from weft.plan.bill import Bill, Item, bill_of, server_item
@@ -181,8 +180,7 @@ def _same_work(case: Case, other: Case) -> bool:
 
 
 def _with_common_free_time(times: dict[Option, Timed]) -> dict[Option, Timed]:
-    """Set the shortest time without waiting for all options: avoiding a slow network by another layout counts as
-    waiting."""
+    """Set the shortest time without waiting for all options; the cost of another layout counts as waiting."""
     free_s = min(timed.free_s for timed in times.values())
     return {option: replace(timed, free_s=free_s) for option, timed in times.items()}
 

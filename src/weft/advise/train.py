@@ -6,8 +6,7 @@ from dataclasses import replace
 from functools import cached_property
 
 from weft.advise.case import Case
-from weft.advise.option import Option, fabric_of
-from weft.advise.workloads import Progress, Timed, Work, ideal_of, store_of, transfer_s
+from weft.advise.workloads import Option, Progress, Timed, Work, fabric_of, ideal_of, store_of, transfer_s
 from weft.collectives.interconnect import options_of, template_of
 from weft.collectives.nccl.cluster import from_server
 from weft.errors import ConfigError

@@ -92,7 +92,15 @@ GROUPS = {
     },
 }
 COMMANDS = {name: line for commands in GROUPS.values() for name, line in commands.items()}
-_IN_LAB_MODULE = ("exec", "ps", "break", "degrade", "fix", "load", "unload", "traffic", "capture", "down")
+_SHARED_MODULES = {  # modules with several commands
+    "catalog": ("topologies", "links"),
+    "lab": ("exec", "ps", "break", "degrade", "fix", "load", "unload", "traffic", "capture", "down"),
+    "route": ("check",),
+    "show": ("draw", "export", "path"),
+    "top": ("monitor",),
+    "verbs": tuple(GROUPS["RDMA programs"]),
+}
+_MODULE_OF = {command: module for module, commands in _SHARED_MODULES.items() for command in commands}
 _RUNNERS = {"exec", "join", "run", *GROUPS["RDMA programs"]} - {"ibv_devices"}  # the rest of the line is a program's
 # Flags and `--` belong to the program. No argument contains NUL, so no argument ends the options.
 _PASS_FLAGS: dict[str, Any] = {"help_flags": [], "version_flags": [], "end_of_options_delimiter": "\0"}
@@ -121,7 +129,7 @@ app.config = (partial(defaults.apply, app),)
 
 def module_of(command: str) -> str:
     """Return the name of a command's module in this package."""
-    return "lab" if command in _IN_LAB_MODULE else "verbs" if command in GROUPS["RDMA programs"] else command
+    return _MODULE_OF.get(command, command)
 
 
 def _add_commands() -> None:

@@ -10,7 +10,7 @@ from typing import Annotated
 from cyclopts import Parameter, Token
 
 from weft.errors import ConfigError
-from weft.fabric.files.streams import STANDARD
+from weft.fabric.files.text import STANDARD
 
 NO_OPTION = "there is no such option"
 

@@ -95,7 +95,7 @@ def _cells(record: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]
 
 def report_written(*paths: Path | None, prefix: str = "") -> None:
     """Print the names of the files that were written, unless the file is standard output itself."""
-    from weft.fabric.files.streams import descriptor
+    from weft.fabric.files.text import descriptor
 
     for path in filter(None, paths):
         if descriptor(path, 1) != 1:

@@ -125,9 +125,8 @@ def serve(
     if spec in COMMANDS:
         manage(Order(spec, action, account, Rights(role, tenant, days, certificate), head, form), where, database)
         return
-    from weft.serve.clients import read_networks
     from weft.serve.services import announced
-    from weft.serve.settings import Settings
+    from weft.serve.settings import Settings, read_networks
 
     if name and not spec:
         raise ConfigError(f"--name {name} has no effect without a topology: use --lab {name} for a running lab")
@@ -173,12 +172,11 @@ def _serve(
     telemetry_port: int | None,
     secret: str,
 ) -> None:
-    from weft.serve.app import create_app
+    from weft.serve.app import StartupApp, create_app
     from weft.serve.console.monitor import FabricMonitor
     from weft.serve.drift import DriftWatch
     from weft.serve.ledger import Ledger
     from weft.serve.server import Server
-    from weft.serve.startup import StartupApp
     from weft.serve.store import Store
     from weft.serve.violation_watcher import ViolationWatcher
 
@@ -294,7 +292,7 @@ def _new_lab(spec: str, name: str, repair: bool, m_key: bool) -> Iterator[_Fabri
     from weft.serve.ufm.routes.context import UfmContext
     from weft.serve.ufm.watch import Watch
     from weft.sm.conf.options import Options
-    from weft.sm.warm_up import is_warmed_up
+    from weft.sm.process import is_warmed_up
     from weft.tenants.drivers.subnet_manager import ManagerDriver
 
     with progress_bar(f"reading {spec}"):  # ends before the lab forks, when no thread may run

@@ -100,7 +100,7 @@ def _import_manager() -> None:
 
     gc.disable()
     try:
-        import weft.sm.warm_up  # noqa: F401
+        import weft.sm.process  # noqa: F401
     finally:
         gc.freeze()
         gc.enable()
@@ -131,10 +131,9 @@ def _attach(subnet: tuple[str, str], at: str) -> tuple[Carrier, Path, Path, str]
 
 def _run(carrier: Carrier, options: Options, subnet: str, flags: SmFlags, *, once: bool, form: Form) -> None:
     from weft.sm.events import Log
+    from weft.sm.process import obeying_signals, run_warmed_up
     from weft.sm.run import SubnetManager
-    from weft.sm.signals import obeying_signals
     from weft.sm.status import describe
-    from weft.sm.warm_up import run_warmed_up
 
     with ExitStack() as stack:
         dump, log = dump_folder(flags, options), log_file(options)

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
 from weft.cli import train_tables as tables
-from weft.cli.arguments import NAMES_FILE
-from weft.cli.output import check_explain, print_data, progress_bar, report_written
+from weft.cli.arguments import NAMES_FILE, Faults, Form
+from weft.cli.output import Cell, check_explain, console, print_data, progress_bar, report_written, table
 from weft.cli.train_flags import NO_CUT, NO_OUTPUTS, NO_SHAPE, NO_WHERE, Cut, Outputs, Shape, Where
-from weft.cli.train_trouble import NO_TROUBLE, Trouble, check_trouble, failure_options, print_trouble
-from weft.cli.train_validation import print_validation
 from weft.errors import ConfigError
 from weft.units import parse_count
 from weft.version import __version__
@@ -24,6 +22,171 @@ if TYPE_CHECKING:
     from weft.training.site import Site
     from weft.training.transformer import Transformer
     from weft.training.trouble import FailureReport
+if TYPE_CHECKING:
+    from weft.training.accuracy import Errors
+if TYPE_CHECKING:
+    from weft.cli.train_flags import Outputs
+    from weft.training.site import Site
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trouble:
+    """The options for faults during the job, its checkpoints and its failure rate."""
+
+    fault: Faults = ()
+    goodput: str | None = None
+    """Print the share of time spent training under a published failure rate: llama3, rsc-1 or rsc-2."""
+    checkpoint_minutes: float | None = None
+    """With --goodput: minutes between two checkpoints. [default: the best]"""
+    checkpoint_waits: bool = False
+    """With --goodput: block the job until a checkpoint is on disk; otherwise until it is in host memory."""
+    storage: str | None = None
+    """Servers of the fabric, not of the job, that store checkpoints: dgx33,dgx34. [default: storage on a separate
+    network]"""
+
+    def __post_init__(self) -> None:
+        if self.checkpoint_minutes is not None and not 0 < self.checkpoint_minutes < 1e6:
+            raise ConfigError(f"--checkpoint-minutes {self.checkpoint_minutes:g} must be above 0")
+        if self.goodput is None and (self.checkpoint_minutes is not None or self.checkpoint_waits):
+            raise ConfigError("--checkpoint-minutes and --checkpoint-waits are part of --goodput: add --goodput llama3")
+
+    @property
+    def storage_servers(self) -> list[str]:
+        return [name.strip() for name in (self.storage or "").split(",") if name.strip()]
+
+
+NO_TROUBLE = Trouble()
+
+
+def check_trouble(trouble: Trouble, site: Site, outputs: Outputs) -> None:
+    """Refuse faults and failures that could not be predicted, before a long run."""
+    from weft.training.trouble import check_failures
+
+    if trouble != NO_TROUBLE and (outputs.search or outputs.fabrics or outputs.scale):
+        raise ConfigError("--fault, --goodput and --storage are of one job: leave out --search, --fabrics and --scale")
+    storage = None if trouble.storage is None else trouble.storage_servers
+    check_failures(site, trouble.fault, trouble.goodput, storage)
+
+
+def failure_options(trouble: Trouble) -> dict[str, Any]:
+    """Return the arguments of `predict_failures`."""
+    return {
+        "faults": trouble.fault,
+        "goodput": trouble.goodput,
+        "storage": trouble.storage_servers,
+        "waits": trouble.checkpoint_waits,
+        "interval_s": 60 * (trouble.checkpoint_minutes or 0),
+    }
+
+
+def print_trouble(facts: dict[str, Any]) -> None:
+    out = console()
+    if "faults" in facts:
+        columns = ("fault", "step s", "ratio", "stops s", "entries changed", "effect")
+        out.print(table("Faults", columns, [_row(fault) for fault in facts["faults"]]))
+    if "checkpoint" in facts:
+        out.print(table("Checkpoint", ("property", "value"), _checkpoint(facts["checkpoint"])))
+    if "goodput" in facts:
+        out.print(table("Goodput", ("share", "value"), _goodput(facts["goodput"])))
+
+
+def _row(fault: dict[str, Any]) -> tuple[Cell, ...]:
+    figures = [fault[name] for name in ("under_step_s", "slowdown", "stands_s", "changed_entries")]
+    return fault["fault"], *figures, _effect(fault)
+
+
+def _effect(fault: dict[str, Any]) -> str:
+    cut_off = fault["cut_off"]
+    hosts = f"{cut_off[0]}{f' and {len(cut_off) - 1} more' if len(cut_off) > 1 else ''} cut off: " if cut_off else ""
+    if not fault["survives"]:
+        return f"{hosts}the job ends, and restarts from its checkpoint"
+    if not fault["on_its_way"]:
+        return "the job sends nothing there"
+    if fault["outage_s"] == 0:
+        return "all wait for the slow cable"
+    return f"{hosts}continues at the next retry" if cut_off else "continues over other routes"
+
+
+def _checkpoint(checkpoint: dict[str, Any]) -> list[tuple[Cell, ...]]:
+    rows: list[tuple[Cell, ...]] = [
+        ("size", f"{checkpoint['total_bytes'] / 1e9:,.0f} GB"),
+        ("written after", f"{checkpoint['written_s']:.3g} s, limited by the {checkpoint['limit']}"),
+        ("the job waits", f"{checkpoint['blocks_s']:.3g} s"),
+    ]
+    if checkpoint["beside_step_s"] is not None:
+        rows.append(("a step meanwhile", f"{checkpoint['beside_step_s']:.4g} s"))
+    return rows
+
+
+def _goodput(goodput: dict[str, Any]) -> list[tuple[Cell, ...]]:
+    parts = {name: f"{100 * part:.2f} %" for name, part in goodput["parts"].items()}
+    failure = f"{goodput['restart_s']:g} s after a failure every {goodput['mttf_s'] / 3600:.3g} hours"
+    every, best_s = f"one every {goodput['interval_s'] / 60:.1f} minutes", goodput["best_interval_s"]
+    if best_s is not None and best_s < 0.9 * goodput["interval_s"]:
+        every += f" (by failures alone best every {best_s / 60:.1f})"
+    rows: list[tuple[Cell, ...]] = [
+        ("training (ETTR)", parts["training"]),
+        ("checkpoints", f"{parts['checkpoint']}, {every}"),
+        ("restarts", f"{parts['restart']}, {failure}"),
+        ("done again", parts["lost"]),
+        ("failure rate", f"{goodput['rate']}: {goodput['source']}"),
+    ]
+    if "days" in goodput:
+        rows.append(("time to train", f"{goodput['days']:,.1f} days with failures"))
+    return rows
+
+
+_COLUMNS = (
+    "source",
+    "steps",
+    "mean error %",
+    "bias %",
+    "p90 %",
+    "left out: mean error %",
+    "bias %",
+    "p90 %",
+    "in their bands",
+)
+
+
+def print_validation(form: Form) -> None:
+    from weft.training.accuracy import report, source_errors
+    from weft.training.validate import validate
+
+    if form.is_data:
+        print_data(form, report(), "rows")
+        return
+    columns = ("job, GPUs, precision, release", "measured s", "weft s", "error %", "MFU %")
+    lines = [
+        (
+            figure.run,
+            figure.measured,
+            round(figure.predicted, 3),
+            round(100 * figure.error, 1),
+            round(100 * figure.step.mfu, 1),
+        )
+        for figure in validate()
+    ]
+    console().print(table("Published steps beside weft's", columns, lines))
+    rows: list[tuple[Cell, ...]] = [
+        (
+            row.source,
+            row.steps,
+            *_percent(row.known),
+            *_percent(row.left_out),
+            f"{row.in_bands} of {row.steps}, {row.in_bands / row.steps:.0%}",
+        )
+        for row in source_errors()
+    ]
+    note = (
+        "Left out: predicted without the constants and bands that the source was used for. Bands are to hold nine of "
+        "ten steps. Constants belong to a GPU or a framework, none to a step; an ideal network. Sources: --json."
+    )
+    console().print(table("Errors by source", _COLUMNS, rows, note))
+
+
+def _percent(errors: Errors) -> tuple[float, ...]:
+    return tuple(round(100 * share, 1) for share in (errors.mean_error, errors.bias, errors.p90))
 
 
 def train(

@@ -15,7 +15,7 @@ from weft.draw.page import make_report, picture, prose, table
 from weft.draw.svg import clean
 from weft.errors import ConfigError
 from weft.fabric import catalog
-from weft.fabric.files.streams import suffix_of
+from weft.fabric.files.text import suffix_of
 from weft.plan.bill import Bill, Item
 from weft.sim.figures import format_size
 from weft.units import format_size_bytes

@@ -27,11 +27,15 @@ TOOLS = {
     "sminfo": "The subnet manager: its LID, GUID and state.",
     "smpquery": "An attribute of a node: nodeinfo, nodedesc, portinfo, switchinfo, pkeys, sl2vl, vlarb, guidinfo.",
 }
+_SHARED_MODULES = {"ibstatus": "ibstat", "ibtracert": "ibnetdiscover", "perfquery": "smpquery", "sminfo": "ibstat"}
 
 
 def tool(name: str) -> Tool:
     """Return the tool with this name; it is imported only now."""
     if name not in TOOLS:
         raise UnknownName("tool", name, TOOLS)
-    function: Tool = getattr(importlib.import_module(f"weft.diags.{name}"), name)
+    module = {"ibstatus": "ibstat", "ibtracert": "ibnetdiscover", "perfquery": "smpquery", "sminfo": "ibstat"}.get(
+        name, name
+    )
+    function: Tool = getattr(importlib.import_module(f"weft.diags.{module}"), name)
     return function

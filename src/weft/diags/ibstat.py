@@ -1,15 +1,15 @@
-"""ibstat: the adapter of this host, as far as MADs report it; names and firmware are the driver's."""
+"""ibstat and ibstatus: the adapter of this host, as far as MADs report it; sminfo: the state of a subnet manager."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from weft.diags.query import HERE, Target, get_smp, parse
-from weft.errors import SubnetError
+from weft.diags.query import HERE, Target, get_smp, parse, parse_target
+from weft.errors import ConfigError, SubnetError
 from weft.mad.carrier import Carrier
 from weft.wire.port_info import LANES, LinkSpeed, PortInfo, PortPhysicalState
-from weft.wire.smp import NodeInfo, NodeType, SmpAttribute
+from weft.wire.smp import NodeInfo, NodeType, SMInfo, SmpAttribute
 
 _STATES = ("???", "Down", "Initializing", "Armed", "Active")
 
@@ -92,3 +92,48 @@ def ibstat(carrier: Carrier, arguments: Sequence[str]) -> str:
             "\t\tLink layer: InfiniBand",
         ]
     return "\n".join(lines) + "\n"
+
+
+_SYSFS_STATES = ("NOP", "DOWN", "INIT", "ARMED", "ACTIVE", "ACTIVE_DEFER")
+
+
+def ibstatus(carrier: Carrier, arguments: Sequence[str]) -> str:
+    """Run ibstatus."""
+    parse("ibstatus", arguments)
+    _, name, ports = query_own_node(carrier)
+    lines = []
+    for port in ports:
+        info, (gbit_s, lanes, speed) = port.info, port.rate
+        gid = f"{info.gid_prefix << 64 | port.guid:032x}"
+        lines += [
+            f"Infiniband device '{name}' port {port.number} status:",
+            f"\tdefault gid:\t {':'.join(gid[at : at + 4] for at in range(0, 32, 4))}",
+            f"\tbase lid:\t 0x{info.lid:x}",
+            f"\tsm lid:\t\t 0x{info.master_sm_lid:x}",
+            f"\tstate:\t\t {info.port_state}: {_SYSFS_STATES[info.port_state]}",
+            f"\tphys state:\t {info.port_physical_state}: {port.physical}",
+            f"\trate:\t\t {gbit_s} Gb/sec ({lanes}X {speed})",
+            "\tlink_layer:\t InfiniBand",
+            "",
+        ]
+    return "\n".join(lines) + "\n"
+
+
+_SM_STATES = ("SMINFO_NOTACT", "SMINFO_DISCOVER", "SMINFO_STANDBY", "SMINFO_MASTER")
+
+
+def sminfo(carrier: Carrier, arguments: Sequence[str]) -> str:
+    """Run sminfo [-D] [LID|PATH]; without arguments, for the manager of this port."""
+    options = parse("sminfo", arguments, "D", positional=("destination",))
+    if options.destination:
+        target = parse_target(options.destination, options.D)
+    else:
+        target = Target(PortInfo.master_sm_lid.get(get_smp(carrier, HERE, SmpAttribute.PORT_INFO)))
+        if not target.lid:
+            raise ConfigError("no subnet manager has configured this port: run one first")
+    info = SMInfo.unpack(get_smp(carrier, target, SmpAttribute.SM_INFO))
+    state = _SM_STATES[info.sm_state] if info.sm_state < len(_SM_STATES) else "???"
+    return (
+        f"sminfo: sm lid {target.lid or 0} sm guid 0x{info.guid:x}, activity count {info.act_count} "
+        f"priority {info.priority} state {info.sm_state} {state}\n"
+    )

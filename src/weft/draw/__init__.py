@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.draw.chart import check_suffix
-from weft.draw.html import to_html
 from weft.draw.inks import check_metric, ink_by_metric, ink_by_speed
 from weft.draw.layout import draw_layout
+from weft.draw.page import to_html
 from weft.draw.parts import find_parts
 from weft.draw.png import to_pdf, to_png
 from weft.draw.scene import Canvas, Scene

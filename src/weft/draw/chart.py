@@ -19,7 +19,7 @@ from weft.draw.figure import FONT, to_bytes
 from weft.draw.scene import BOLD, fit
 from weft.errors import ConfigError
 from weft.fabric.files.atomic import write_atomically
-from weft.fabric.files.streams import suffix_of
+from weft.fabric.files.text import suffix_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -1,4 +1,4 @@
-"""A report as one HTML page that opens without a network: light and dark, on narrow screens, on paper."""
+"""A report or a drawing as one HTML page that opens without a network: light and dark, on narrow screens, on paper."""
 
 from __future__ import annotations
 
@@ -73,3 +73,25 @@ def picture(scene: Scene, caption: str, note: str = "", *, natural: bool = False
         f"<figure><figcaption>{clean(caption)}</figcaption>"
         f'<iframe {frame} title="{clean(caption)}" srcdoc="{clean(page)}"></iframe>{below}</figure>'
     )
+
+
+_WALK = """<svg {view_box}>
+{body}
+</svg>
+<div id="bar">
+<input id="search" type="search" placeholder="find a node   /" aria-label="find a node" autocomplete="off">
+<span id="found"></span>
+<button id="in" title="zoom in">+</button><button id="out" title="zoom out">−</button>
+<button id="fit" title="show all">fit</button>
+</div>
+<div id="tip"></div>
+<script>{script}</script>"""
+
+
+def to_html(scene: Scene) -> str:
+    package = files("weft.draw")
+    content = _WALK.format(
+        view_box=view_box(scene), body=body(scene), script=package.joinpath("viewer.js").read_text("utf-8")
+    )
+    style = f"{both_styles(scene)}\n{package.joinpath('viewer.css').read_text('utf-8')}"
+    return make_page(scene.title, content, style=style)

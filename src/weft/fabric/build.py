@@ -163,9 +163,7 @@ class FabricBuilder:
         return LinkColumns(a=slots[0], b=slots[1], **columns)
 
     def _build_port_guids(self, nodes: NodeColumns, first_port: NDArray[np.int64]) -> NDArray[np.uint64]:
-        """Return the port GUIDs: a switch has one for all its ports; port n of an adapter has the node's plus n by
-        default.
-        """
+        """Return the port GUIDs: one for all ports of a switch; by default, the node's plus n for port n."""
         slots = nodes.n_ports.astype(np.int64) + 1
         number = np.arange(int(slots.sum())) - np.repeat(first_port, slots)
         of_switch = np.repeat(nodes.kind == NodeKind.SWITCH, slots)

@@ -27,9 +27,7 @@ _NODES = np.int64(1 << 32)  # more than a fabric has, so that two nodes fit into
 
 
 def levels(fabric: Fabric) -> NDArray[np.int16]:
-    """Return the level of each node over network links; aggregation nodes share their switch's; NO_LEVEL off the
-    network.
-    """
+    """Return the level of each node over network links, its switch's for aggregation nodes; NO_LEVEL for others."""
     a, b = (end[fabric.network_links] for end in fabric.link_nodes)
     kind = fabric.nodes.kind
     level = np.full(len(kind), NO_LEVEL, np.int16)

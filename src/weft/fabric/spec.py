@@ -20,7 +20,7 @@ from typing import Any
 
 from weft.errors import ConfigError, UnknownName
 from weft.fabric import catalog
-from weft.fabric.files.streams import STANDARD
+from weft.fabric.files.text import STANDARD
 from weft.fabric.model import Fabric
 from weft.fabric.topologies.registry import TOPOLOGIES, Parameter, parameters, usage, write_spec
 

@@ -138,9 +138,7 @@ def object_code(kernels: Mapping[str, Kernel], *, features: str = "") -> bytes:
 
 @functools.cache
 def address_of(function: Kernel, signature: Any, what: str) -> int:
-    """Compile a plugin's function for these arguments, or load it from the cache; return its address for `call` and
-    `ask`.
-    """
+    """Compile a plugin's function for these arguments, or load it; return its address for `call` and `ask`."""
     if numba.config.DISABLE_JIT:  # type: ignore[attr-defined]
         _pointed.append(function)
         return len(_pointed) - 1

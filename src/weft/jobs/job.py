@@ -27,9 +27,8 @@ from weft.errors import ConfigError, SubnetError, WeftError
 from weft.fabric.model import Fabric
 from weft.jobs import mpi
 from weft.jobs.janitor import Janitor
-from weft.jobs.lines import prefixed
 from weft.jobs.placement import Place, Placement, check, place
-from weft.jobs.processes import Process, Processes
+from weft.jobs.processes import Process, Processes, prefixed
 from weft.jobs.signals import SignalHandler
 from weft.jobs.store import Store
 from weft.lab import programs, registry

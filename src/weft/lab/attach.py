@@ -20,9 +20,8 @@ from pathlib import Path
 from weft.errors import UnknownName
 from weft.lab.adapters import Adapter, adapters_of, find_port, rate_gbit_s
 from weft.lab.agents import AGENTS_PER_PORT, Agent, Agents
-from weft.lab.error_counts import ErrorCounts
 from weft.lab.fast_path import FastPath, Line
-from weft.lab.streams import Stream, Streams
+from weft.lab.streams import ErrorCounts, Stream, Streams
 from weft.mad.carrier import SMP_CLASSES
 from weft.mad.subnet import Subnet
 from weft.wire.mad import MAD_BYTES, QP1_Q_KEY, MgmtClass, RmppMad

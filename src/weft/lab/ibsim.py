@@ -1,6 +1,6 @@
 """Serves ibsim's protocol: unmodified programs attach through Debian's libumad2sim as if weft were ibsim.
 
-    @sim:ctl      requests of all clients: connect, disconnect, and what goes into the fake sysfs
+    @sim:ctl      requests of all clients: connect, disconnect, and values of libumad2sim's simulated sysfs
     @sim:outN     MADs of client N; the client's end is @sim:inPID
 
 Every request is answered or comes back as timed out: libumad2sim keeps no time, and OpenSM waits for ever for a MAD
@@ -23,16 +23,54 @@ from typing import Any
 
 from weft import runtime
 from weft.errors import ConfigError
-from weft.lab import protocol, sysfs
+from weft.lab import protocol
 from weft.lab.clients import Client, free_number, pick
-from weft.lab.error_counts import ErrorCounts
 from weft.lab.event_loop import EventLoop
 from weft.lab.fast_path import Ancillary
 from weft.lab.places import Places
-from weft.lab.protocol import CLIENT_INFO, CONTROL, CONTROL_DATA_BYTES, DATA_BYTES, HEADER_BYTES, MAGIC, Control
+from weft.lab.protocol import CLIENT_INFO, CONTROL, CONTROL_DATA_BYTES, DATA_BYTES, HEADER_BYTES, MAGIC, VENDOR, Control
+from weft.lab.streams import ErrorCounts
+from weft.mad.devices import Devices
 from weft.mad.subnet import Arrival, Subnet
 from weft.wire.mad import RESPONSE, Method, MgmtClass
-from weft.wire.smp import PERMISSIVE_LID
+from weft.wire.port_info import PortInfo
+from weft.wire.smp import PERMISSIVE_LID, NodeInfo
+
+_FIRMWARE = 1
+
+
+def control_answer(subnet: Subnet, slot: int, kind: int, data: bytes) -> bytes:
+    """Return the data of the answer to a GET."""
+    devices = subnet.devices
+    node = devices.node_of[slot]
+    nodes = devices.fabric.nodes
+    if kind == Control.GET_NODEINFO:
+        return _node_info(devices, node, slot)
+    if kind == Control.GET_PORTINFO:
+        number = data[0]
+        requested = devices.slot(node, number) if 0 < number <= devices.last_port[node] else slot
+        return bytes(devices.info(requested))
+    if kind == Control.GET_PKEYS:
+        return devices.tables.pkey[slot, :32].astype(">u2").tobytes()
+    if kind == Control.GET_VENDOR:
+        return VENDOR.pack(int(nodes.vendor_id[node]), int(nodes.device_id[node]), 0, _FIRMWARE)
+    if kind == Control.GET_PORT:
+        return subnet.lid(slot).to_bytes(2, "little") + bytes([PortInfo.port_state.get(devices.info(slot))])
+    if kind == Control.GET_GUID:
+        return int(nodes.guid[node]).to_bytes(8, "little")
+    if kind == Control.GET_GID:
+        prefix = PortInfo.gid_prefix.get(devices.info(devices.own_slot(slot)))
+        return int(prefix).to_bytes(8, "big") + int(nodes.guid[node]).to_bytes(8, "big")
+    raise ConfigError(f"there is no control request {kind}")
+
+
+def _node_info(devices: Devices, node: int, slot: int) -> bytes:
+    info = bytearray(devices.node_info[node])
+    NodeInfo.local_port_num.set(info, devices.number(slot))
+    if not devices.is_switch[node]:
+        NodeInfo.port_guid.set(info, int(devices.fabric.ports.guid[slot]))
+    return bytes(info)
+
 
 ANSWER_S = 0.9  # how long a program may take to answer another; libibmad gives up after 1 s
 LIVENESS_S = 2.0
@@ -139,7 +177,7 @@ class Server(EventLoop):
         if kind == Control.SET_ISSM:
             self._set_is_sm(client, bool(struct.unpack_from("=i", data)[0]))
             return number, data
-        reply = sysfs.show(self.subnet, client.slot, kind, data)
+        reply = control_answer(self.subnet, client.slot, kind, data)
         return number, reply.ljust(CONTROL_DATA_BYTES, b"\0")
 
     def _connect(self, data: bytes, address: bytes, pid: int) -> tuple[int, bytes]:

@@ -29,12 +29,12 @@ from weft.errors import ConfigError
 from weft.fabric.model import Fabric
 from weft.lab import programs
 from weft.lab.attach import Attachments
-from weft.lab.error_counts import ErrorCounts
 from weft.lab.ibsim import Server
 from weft.lab.link_faults import LinkFault, faulty_cables
 from weft.lab.metered_paths import MeteredPaths, MeteredSubnet
 from weft.lab.places import cables
 from weft.lab.rank_hosts import port_counts, rank_hosts
+from weft.lab.streams import ErrorCounts
 from weft.lab.sysfs_tree import tree_of
 from weft.lab.verbs_ports import VerbsPorts
 from weft.lab.verbs_server import VerbsServer

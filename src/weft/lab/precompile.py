@@ -19,7 +19,7 @@ from weft.collectives.live import reading
 from weft.errors import WeftError
 from weft.lab import fast_path
 from weft.sm.conf.options import Options
-from weft.sm.warm_up import warm_up
+from weft.sm.process import warm_up
 from weft.verbs.c import build
 
 _TENANTS = "[tenant.a]\nhosts = ['h[2-3]']\n"

@@ -36,7 +36,7 @@ from weft.lab.lines import (
     Why,
 )
 from weft.mad.kernels.answer import answer
-from weft.mad.kernels.state import NONE
+from weft.mad.kernels.tables import NONE
 
 _TICK_MS = 20  # no wait after the first is longer: a signal that comes between two waits is heard then
 _EPOLLIN = 1

@@ -1,4 +1,4 @@
-"""Serve the stream sockets of many programs without blocking.
+"""Serve the stream sockets of many programs without blocking, and count errors of received packets by kind.
 
 Data that a program does not read is queued up to `MOST_BYTES`; beyond that, data that may be lost is dropped, as when a
 receive queue of an adapter overruns. A program that never reads its answers, or never ends a message, is disconnected.
@@ -11,17 +11,41 @@ from __future__ import annotations
 
 import array
 import fcntl
+import logging
 import select
 import socket
 import termios
 from abc import ABC, abstractmethod
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
 from weft import runtime
+from weft.fabric.counters import Counter as PortCounter
+from weft.mad.carrier import SMP_CLASSES
+from weft.mad.devices import Devices
+
+log = logging.getLogger("weft.lab")
+
+
+class ErrorCounts:
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+
+    def note(self, kind: str, detail: str, error: Exception | None = None) -> None:
+        """Count an error, and log the first of its kind; `kind` is general, `detail` the instance."""
+        self.counts[kind] += 1
+        if self.counts[kind] == 1:
+            log.warning("%s: %s (the next ones are counted, not logged)", kind, detail, exc_info=error)
+
+    def overrun(self, devices: Devices, slot: int, mgmt_class: int) -> None:
+        """Count a MAD that is lost because the program at a port does not read."""
+        self.note("a program does not read its MADs", f"the one at {devices.name(slot)}; more for it are lost")
+        if mgmt_class in SMP_CLASSES:
+            devices.fabric.counters[slot, PortCounter.VL15_DROPPED] += 1
+
 
 MOST_BYTES = 16 << 20  # that wait for a program, before the last message
 _LONGEST_BYTES = 256 << 20  # per message; all paths of the largest subnet are less

@@ -18,10 +18,9 @@ from weft.lab.registry import Entry
 from weft.mad.ibsim_client import IbsimCarrier
 from weft.sm.conf.options import Options
 from weft.sm.events import Log
+from weft.sm.process import obeying_signals, run_warmed_up
 from weft.sm.run import SubnetManager
-from weft.sm.signals import obeying_signals
 from weft.sm.status import read_status
-from weft.sm.warm_up import run_warmed_up
 
 _TIMEOUT_S = 300.0  # kernels may have to be compiled first
 _LOOK_S = 0.05

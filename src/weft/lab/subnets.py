@@ -10,8 +10,8 @@ from weft.errors import ConfigError
 from weft.lab import control
 from weft.lab.registry import Entry
 from weft.mad.carrier import Carrier
-from weft.monitor.cabling import Cabling, cable, node_of
 from weft.monitor.poll import Poller
+from weft.monitor.ports import Cabling, cable, node_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +84,7 @@ class Subnet:
 
 
 def _read_cabling(plan: str) -> Cabling:
-    from weft.monitor.cabling import cabling_of
+    from weft.monitor.ports import cabling_of
     from weft.plan.audit.positions import read_plan
 
     return cabling_of(read_plan(plan).fabric)

@@ -22,12 +22,11 @@ import numpy as np
 from weft.errors import ConfigError, SubnetError
 from weft.fabric.forwarding import ANY, Plane, Reason, follow, matching_key
 from weft.fabric.model import Fabric
-from weft.fabric.paths import HostPaths
+from weft.fabric.tables import HostPaths
 from weft.ids import PKey
 from weft.lab.ibsim import Server
-from weft.mad.administrator import NoAnswer
+from weft.mad.administrator import NoAnswer, Rows, ask_paths, data_gbit_s, join_group, known, leave_group
 from weft.mad.carrier import Carrier
-from weft.mad.host_paths import Rows, ask_paths, data_gbit_s, join_group, known, leave_group
 from weft.mad.ibsim_client import IbsimCarrier
 from weft.mad.keyed import KeyedCarrier
 from weft.routing.patterns import host_ports

@@ -8,7 +8,7 @@ import numpy as np
 
 from weft.mad.devices import Devices
 from weft.mad.kernels.answer import answer_one as answer_one
-from weft.mad.kernels.state import MOST_HOPS, Array, Mark, State
+from weft.mad.kernels.tables import MOST_HOPS, Array, Mark, State
 from weft.mad.subnet import Subnet
 
 _TABLES = ("pkey", "vl_arbitration", "sl2vl", "lft", "mft")

@@ -12,9 +12,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from weft.fabric.port_guids import DuplicateGuid
-from weft.monitor.cabling import Cable, cabling_of, node_of
-from weft.monitor.ports import Ports
+from weft.fabric.cabling_warnings import DuplicateGuid
+from weft.monitor.ports import Cable, Ports, cabling_of, node_of
 from weft.monitor.suspects import Kind, Suspect
 from weft.wire.port_info import PortPhysicalState, PortState
 

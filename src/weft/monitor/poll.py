@@ -25,9 +25,8 @@ from numpy.typing import NDArray
 from weft.errors import ConfigError, SubnetError
 from weft.mad.carrier import RETRIES, TIMEOUT_MS, Carrier
 from weft.mad.walk import DATA, directed, statuses, walk
-from weft.monitor.cabling import Cabling, cabling_of
 from weft.monitor.columns import CAUSES, PHYSICAL, TRAFFIC, Column, Counts, Flags, columns_of, read, read_fec, rows_with
-from weft.monitor.ports import Ports, ports_of
+from weft.monitor.ports import Cabling, Ports, cabling_of, ports_of
 from weft.sm.discovery.view import View, make_view
 from weft.wire.bulk import column, fill, pack_rows
 from weft.wire.format import Format

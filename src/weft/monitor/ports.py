@@ -1,7 +1,13 @@
-"""The ports of a fabric as found by a walk: the rows of a reading.
+"""The ports of a fabric as found by a walk: the rows of a reading; and the cables that the fabric should have.
 
 Rows are the slots of `fabric`, including port 0 of each node. A port keeps its last cable: while the link is down or
 the other end does not answer, `far_guid` and `far_number` still identify the other end.
+
+    cabling = cabling_of(fabric)              or `Cabling(...)` with port names, from a lab for example
+    cabling = cabling.updated(now)            after each walk: add new cables, drop old cables of recabled ports
+    cabling.missing(now)                      expected cables that are absent
+
+Cables are pairs of port names, so that a plan without GUIDs can be used.
 """
 
 from __future__ import annotations
@@ -12,14 +18,74 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from weft.fabric.cabling_warnings import DuplicateGuid
 from weft.fabric.kinds import NodeKind
+from weft.fabric.levels import components
 from weft.fabric.model import Fabric
-from weft.fabric.port_guids import DuplicateGuid
 from weft.fabric.rates import lanes_by_code
-from weft.monitor.cabling import Cable, Cabling
 from weft.sm.discovery.view import View
 from weft.wire.bulk import column
 from weft.wire.port_info import LANES, Capability, PortInfo, join_speeds
+
+Cable = tuple[str, str]  # names of its ports, in alphabetical order
+_CABLED = (NodeKind.SWITCH, NodeKind.HCA, NodeKind.ROUTER)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cabling:
+    """A set of cables by port names, and the names of the switches."""
+
+    cables: frozenset[Cable] = field(default_factory=frozenset)
+    switches: frozenset[str] = field(default_factory=frozenset)
+
+    @cached_property
+    def nodes(self) -> frozenset[str]:
+        """Return the names of all nodes at cables."""
+        return frozenset(node_of(end) for cable in self.cables for end in cable)
+
+    def updated(self, now: Cabling) -> Cabling:
+        """Return this cabling with the cables of `now`, and without others of the same ports."""
+        used_ports = {end for cable in now.cables for end in cable}
+        absent = {cable for cable in self.cables - now.cables if not used_ports.intersection(cable)}
+        return Cabling(cables=now.cables | absent, switches=self.switches | now.switches)
+
+    def missing(self, now: Cabling) -> list[Cable]:
+        """Return the cables that are not in `now`, in the parts of this cabling that `now` belongs to.
+
+        A plan may have several subnets, of which a poller sees one.
+        """
+        if self.cables <= now.cables:
+            return []
+        index = {name: i for i, name in enumerate(self.nodes)}
+        a, b = np.array([(index[node_of(near)], index[node_of(far)]) for near, far in self.cables]).T
+        part = components(len(index), a, b)
+        parts_present = {int(part[index[name]]) for name in now.nodes if name in index}
+        return sorted(
+            cable for cable in self.cables - now.cables if int(part[index[node_of(cable[0])]]) in parts_present
+        )
+
+
+def cabling_of(fabric: Fabric) -> Cabling:
+    """Return the network cables of a fabric."""
+    kinds = fabric.nodes.kind
+    a, b = fabric.link_nodes
+    links = np.flatnonzero(fabric.network_links & np.isin(kinds[a], _CABLED) & np.isin(kinds[b], _CABLED))
+    ends = zip(fabric.links.a[links].tolist(), fabric.links.b[links].tolist(), strict=True)
+    return Cabling(
+        cables=frozenset(cable(fabric.port(near).name, fabric.port(far).name) for near, far in ends),
+        switches=frozenset(fabric.nodes.name[node] for node in fabric.of_kind(NodeKind.SWITCH).tolist()),
+    )
+
+
+def cable(near: str, far: str) -> Cable:
+    """Return the cable between two ports."""
+    return (near, far) if near < far else (far, near)
+
+
+def node_of(port: str) -> str:
+    """Return the node of a port's name: `leaf1` of `leaf1/5`."""
+    return port.rpartition("/")[0]
+
 
 Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]

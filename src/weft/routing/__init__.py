@@ -16,10 +16,10 @@ ENGINES: Registry[RoutingEngine] = Registry(
     {
         "dimension-order": "weft.routing.dimension_order:DimensionOrder",
         "dragonfly": "weft.routing.dragonfly:Dragonfly",
-        "fat-tree": "weft.routing.fat_tree:FatTree",
+        "fat-tree": "weft.routing.basic_engines:FatTree",
         "dfsssp": "weft.routing.dfsssp:Dfsssp",
-        "up-down": "weft.routing.up_down:UpDown",
-        "min-hop": "weft.routing.min_hop:MinHop",
+        "up-down": "weft.routing.basic_engines:UpDown",
+        "min-hop": "weft.routing.basic_engines:MinHop",
     },
     "a class or object with this name, a guarantee, and route(subnet, options)",
     lambda name, engine: (

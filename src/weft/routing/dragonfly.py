@@ -79,9 +79,7 @@ def find_groups(subnet: Subnet) -> NDArray[np.int32]:
 
 
 def _find_spines(graph: SwitchGraph, net: Neighbours) -> NDArray[np.bool_]:
-    """Return the spines of a Dragonfly+ ([switch]): switches without hosts, if no two switches with hosts are
-    connected.
-    """
+    """Return the spines of a Dragonfly+ ([switch]): switches without hosts, if no two with hosts are connected."""
     leaf = graph.hosts > 0
     return ~leaf & ~(leaf[net.near] & leaf[net.far]).any()
 

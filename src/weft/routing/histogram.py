@@ -88,9 +88,7 @@ def _draw_head(figure: Figure, title: str, quality: Quality, own_port: float) ->
 
 
 def bar_edges(loads: Sequence[NDArray[np.float64]], own_port: float) -> NDArray[np.float64]:
-    """Return edges of bars that all rows share, from 0 to the largest load, with one at the load of the busiest host
-    port.
-    """
+    """Return edges of bars for all rows, from 0 to the largest load, with one at the load of the busiest host port."""
     top = max(own_port, *(float(load.max()) for load in loads))
     within = np.linspace(0, own_port, math.ceil(own_port / top * _BARS) + 1)
     beyond = np.linspace(own_port, top, math.ceil((top - own_port) / top * _BARS) + 1)
@@ -98,9 +96,7 @@ def bar_edges(loads: Sequence[NDArray[np.float64]], own_port: float) -> NDArray[
 
 
 def count_bars(load: NDArray[np.float64], edges: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return the number of links in each bar, with a load above its left edge and up to its right one; idle links
-    excluded.
-    """
+    """Return the number of links in each bar: above its left edge, up to its right one; idle links excluded."""
     return np.bincount(np.searchsorted(edges, load[load > 0], side="left") - 1, minlength=len(edges) - 1)
 
 

@@ -179,9 +179,7 @@ def _measure(good: Fabric, cable: str, paths: Paths, rate: float, arguments: dic
 
 
 def count_errors(result: Result) -> dict[str, int]:
-    """Return the symbol errors by port, as `perfquery` would read them after the run; ports without errors are left
-    out.
-    """
+    """Return the symbol errors by port, as `perfquery` would read them after the run, without ports that have none."""
     counters = result.fabric.counters
     counters[:] = 0  # the fabric may have counted an earlier run
     result.write_counters()

@@ -20,8 +20,8 @@ from weft.errors import ConfigError, SimulationBug
 from weft.fabric.levels import islands
 from weft.fabric.model import Fabric
 from weft.mad import faults
+from weft.mad.administrator import path_request, path_rows
 from weft.mad.carrier import Address
-from weft.mad.host_paths import path_request, path_rows
 from weft.mad.local import LocalCarrier, ManualClock
 from weft.mad.subnet import Subnet
 from weft.routing.lids import ports_with_lids
@@ -107,9 +107,7 @@ class ManagedSubnet:
         return work
 
     def connected(self) -> tuple[Fabric, NDArray[np.bool_]]:
-        """Return the part connected with the subnet manager, with the tables in the devices, and which nodes it
-        contains.
-        """
+        """Return the part connected with the subnet manager, with the tables in the devices, and its nodes."""
         now = faults.fabric_now(self.devices)
         own = self.devices.node_of[self.carrier.slot]
         connected = np.zeros(len(now.nodes), bool)

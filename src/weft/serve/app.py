@@ -1,4 +1,4 @@
-"""The FastAPI application: all routes, with the gate before them."""
+"""The FastAPI application: all routes, with the gate before them. Until it is ready, requests are answered with 503."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 
 from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.openapi.utils import get_openapi
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from weft.serve.access import Access
 from weft.serve.api import callers, intents, partitions, ports, violations
@@ -28,6 +29,29 @@ from weft.serve.ufm.routes.context import UfmContext
 from weft.serve.ufm.watch import Watch
 from weft.serve.violation_watcher import ViolationWatcher
 from weft.version import __version__
+
+_RETRY_S = 2
+
+
+class StartupApp:
+    """An application that answers 503 until the service's application is set."""
+
+    def __init__(self, reason: str) -> None:
+        self._reason = reason
+        self._app: ASGIApp | None = None
+
+    def set_app(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._app is not None:
+            return await self._app(scope, receive, send)
+        refusal = respond(HTTPStatus.SERVICE_UNAVAILABLE, f"the service is starting: {self._reason}", **_HEADERS)
+        return await refusal(scope, receive, send)
+
+
+_HEADERS = {"Retry-After": str(_RETRY_S), "Connection": "close"}
+
 
 _ROUTERS = (intents.router, partitions.router, ports.router, violations.router, callers.router)
 

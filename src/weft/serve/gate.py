@@ -18,11 +18,10 @@ from weft import web
 from weft.errors import WeftError
 from weft.serve.access import Access, BusyError, Caller
 from weft.serve.audit import BODY_CHARACTERS
-from weft.serve.clients import client_address, is_foreign, is_known_media, is_loopback, site
 from weft.serve.ledger import Ledger
 from weft.serve.problems import respond
 from weft.serve.rates import Load, Rates
-from weft.serve.settings import Settings
+from weft.serve.settings import Settings, client_address, is_foreign, is_known_media, is_loopback, site
 
 OPEN = {"/healthz", "/docs", "/api/v1/openapi.json", *web.PATHS}  # paths that need no token
 NOTED = "is_noted"  # in the state of a request: it is in the audit log, or will be

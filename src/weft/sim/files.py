@@ -34,8 +34,7 @@ import numpy as np
 
 from weft.errors import ConfigError, FileError
 from weft.fabric.files.atomic import write_atomically
-from weft.fabric.files.streams import is_stream, suffix_of
-from weft.fabric.files.text import peek, read_text
+from weft.fabric.files.text import is_stream, peek, read_text, suffix_of
 from weft.fabric.model import Fabric
 from weft.sim.traffic import PATH_SL, Operation, Traffic, Transport, find_host_port
 from weft.units import parse_size_bytes

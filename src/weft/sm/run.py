@@ -22,27 +22,24 @@ import numpy as np
 from weft.errors import ConfigError, WeftError
 from weft.mad.carrier import Address, Arrived, Carrier
 from weft.mad.walk import DATA
-from weft.sm.attachment import attach, get_own
 from weft.sm.conf.options import Options
 from weft.sm.configuration import load_configuration, was_given_partitions
 from weft.sm.control_server import ControlServer, socket_of
-from weft.sm.discovery.flaps import Flaps
-from weft.sm.discovery.light_sweep import changes, switch_changes
-from weft.sm.discovery.view import View
+from weft.sm.discovery.differences import Flaps
+from weft.sm.discovery.view import View, changes, switch_changes
 from weft.sm.drift import DriftChecks
 from weft.sm.events import Event, Log
 from weft.sm.inform.traps import SETTLE_S, TrapLimit, asks_for_handover, repress, take_trap
 from weft.sm.mcast.trees import reprogram
 from weft.sm.protection import known_m_key, own_sa_key
 from weft.sm.sa.requests import Requests
-from weft.sm.sender import Sender
+from weft.sm.sender import Sender, attach, get_own
 from weft.sm.sminfo.election import Election
 from weft.sm.sminfo.replication import Replication, load_replica
 from weft.sm.sminfo.sm_info import Action, OtherSm, Question, Questions, find_others, is_sm_info, own_port
 from weft.sm.state import State
-from weft.sm.status import describe, is_own, read_status, write_status
+from weft.sm.status import Writing, describe, dump_tables, is_own, read_status, write_status
 from weft.sm.sweep import Interrupted, Report, configure, discover
-from weft.sm.writing import Writing, dump_tables
 from weft.wire.mad import Method, MgmtClass
 from weft.wire.notice import Trap
 from weft.wire.port_info import PortInfo

@@ -2,20 +2,26 @@
 
 write_status(path, status)      whole or not at all, after every sweep and every change of state
 read_status(path)               LIDs too, so that a subnet that was dark for a night gets its own back
+
+A full disk does not stop the manager: a file that cannot be written is logged once, and once when it is written again.
 """
 
 from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 import msgspec
 
-from weft.errors import FileError
+from weft.errors import FileError, WeftError
 from weft.fabric.files.atomic import write_atomically
+from weft.fabric.model import Fabric
 from weft.ids import Guid, PKey
+from weft.sm.events import Event, Log
 from weft.sm.sminfo.election import Election
 from weft.sm.sminfo.replication import Replication
 from weft.sm.state import State
@@ -185,3 +191,30 @@ def _sweep(manager: Manager, report: Report) -> Sweep:
         refused=report.refused,
         oddities=report.oddities,
     )
+
+
+@dataclass(slots=True, eq=False)
+class Writing:
+    log: Log
+    _failing: set[str] = field(default_factory=set)
+
+    def attempt(self, what: str, write: Callable[[], None]) -> None:
+        """Write a file; `what` names it in the log: "the state"."""
+        try:
+            write()
+        except (OSError, WeftError) as error:
+            if what not in self._failing:
+                self._failing.add(what)
+                self.log.say(Event.NOT_WRITTEN, f"{what}: {error}; the subnet is managed all the same")
+            return
+        if what in self._failing:
+            self._failing.remove(what)
+            self.log.say(Event.WRITTEN_AGAIN, what)
+
+
+def dump_tables(fabric: Fabric, folder: Path) -> None:
+    """Write the files that ibdmchk reads; lanes too, if there is more than one."""
+    from weft.fabric.files.opensm import write_dumps  # few want it
+
+    folder.mkdir(parents=True, exist_ok=True)
+    write_dumps(fabric, folder)

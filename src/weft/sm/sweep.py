@@ -24,8 +24,7 @@ from weft.sm.discovery.known import Known, carried_over
 from weft.sm.discovery.view import View, make_view, without_links
 from weft.sm.events import Event, some
 from weft.sm.mcast.trees import plant_trees, upload_multicast
-from weft.sm.pkey.adoption import adopt_partitions
-from weft.sm.pkey.table_upload import choose_pkeys, p_key_differences, read_pkeys, upload_pkeys
+from weft.sm.pkey.table_upload import adopt_partitions, choose_pkeys, p_key_differences, read_pkeys, upload_pkeys
 from weft.sm.pkey.tables import PKeyTables
 from weft.sm.port_info import bring_up, waiting_trunks, wanted_settings
 from weft.sm.protection import known_m_key, port_key

@@ -3,8 +3,7 @@
     conduct      a study from its first run to its table
     grid         the runs: a command line, and lists of values for it
     journal      completed runs, so that a study can be resumed
-    local        processes of this machine
-    cluster      processes of a Ray cluster
+    pools        processes of this machine, or of a Ray cluster
     worker       the main function of such a process
     table        CSV or Parquet
 

@@ -9,10 +9,9 @@ from pathlib import Path
 
 from weft.errors import ConfigError
 from weft.study import table
-from weft.study.cluster import run_on_ray
 from weft.study.grid import Run, Study
 from weft.study.journal import Journal
-from weft.study.local import run_locally
+from weft.study.pools import run_locally, run_on_ray
 from weft.study.worker import OK, Outcome
 from weft.version import __version__
 

@@ -22,7 +22,7 @@ from weft.collectives.ranks import Ranks, compute_servers, pick_servers, place, 
 from weft.errors import ConfigError
 from weft.fabric import catalog
 from weft.fabric.catalog import Interconnect
-from weft.fabric.files.streams import STANDARD
+from weft.fabric.files.text import STANDARD
 from weft.fabric.model import Fabric
 from weft.fabric.spec import load
 from weft.sim.engine import Memory, Network, Options

@@ -107,9 +107,7 @@ class LinkSpeed(IntFlag):
 
     @property
     def lane_tenths(self) -> int:
-        """The lane rate in tenths of Gbit/s, rounded as in Linux (drivers/infiniband/core/sysfs.c); unknown speeds are
-        SDR.
-        """
+        """The lane rate in tenths of Gbit/s, rounded as in Linux (infiniband/core/sysfs.c); SDR if it is unknown."""
         return _LANE_TENTHS.get(self, 25)
 
     @property

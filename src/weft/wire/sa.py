@@ -139,9 +139,7 @@ class NodeRecord(Format, size=112):
 
 
 class PortInfoRecord(Format, size=72):
-    """The PortInfo of a port. `options` of 0x80 in a query requests actual link speeds; else those above QDR read as
-    QDR.
-    """
+    """The PortInfo of a port. With `options` 0x80 a query requests actual link speeds, else QDR for those above it."""
 
     endport_lid = bits(16)
     port_num = bits(8)
@@ -270,9 +268,7 @@ class VLArbitrationTableRecord(Format, size=72):
 
 
 class MCMemberRecord(Format, size=56):
-    """A multicast member record. OpenSM keeps `proxy_join` in the byte's last bit on little-endian machines; the
-    standard in the first.
-    """
+    """A multicast member record. OpenSM keeps `proxy_join` in the byte's last bit, the standard in the first."""
 
     mgid = bits(128)
     port_gid = bits(128)

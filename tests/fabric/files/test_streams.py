@@ -13,8 +13,7 @@ import pytest
 from weft.errors import ConfigError, FileError
 from weft.fabric import files
 from weft.fabric.files.atomic import write_atomically
-from weft.fabric.files.streams import descriptor, is_stream, suffix_of
-from weft.fabric.files.text import read_bytes, read_text
+from weft.fabric.files.text import descriptor, is_stream, read_bytes, read_text, suffix_of
 from weft.fabric.spec import load
 
 FULL, ZERO = (1, 7), (1, 5)

@@ -15,8 +15,8 @@ from weft.sm.pkey.partitions import Everyone, Membership, Partition, Partitions
 from weft.sm.pkey.partitions import Member as Rule
 from weft.sm.qos.policy import parse_policy
 from weft.sm.sa import paths
+from weft.sm.sa.path_query import CODE_OF_RANK, RANK_OF_CODE, link_ranks
 from weft.sm.sa.path_tables import PathTables
-from weft.sm.sa.rates import CODE_OF_RANK, RANK_OF_CODE, link_ranks
 from weft.wire.bulk import column, fill
 from weft.wire.mad import Method
 from weft.wire.port_info import Mtu, PortInfo, PortState

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from weft.sm.conf.options import Options
 from weft.sm.sa.administrator import Administrator
-from weft.sm.sa.match import matching
+from weft.sm.sa.record_tables import matching
 from weft.wire.bulk import fill
 from weft.wire.mad import ClassPortInfo, Method, RmppFlag, RmppMad, Status
 from weft.wire.port_info import Capability, PortInfo

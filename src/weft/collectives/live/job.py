@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from weft.verbs.shm.record import Record, record, u64
+from weft.verbs.shm.record import Record, u64
 
 PUT, NAMES = 0, ("f4", "f8", "i4", "i8", "i2", "i1")
 KINDS = {np.dtype(name): kind for kind, name in enumerate(NAMES, 1)}
@@ -13,7 +13,6 @@ BLOCK_BYTES = 1 << 18  # fits the cache of a core, with as many bytes to add it 
 OUT, CALLED, IDLE, BUSY = range(4)
 
 
-@record
 class Job(Record):
     """A part of a copy. `vector`, `far_vector`: as process_vm_readv takes them."""
 

@@ -30,9 +30,7 @@ _WIDEST, _LEAST_PITCH, _MOST_PITCH = 1500.0, 22.0, 118.0
 
 
 def shape_of(parts: Parts) -> tuple[int, ...] | None:
-    """Return the sizes in the fabric's spec, if its switches are numbered by them and each link runs along one
-    dimension.
-    """
+    """Return the sizes in the fabric's spec, if they number its switches and each link runs along one dimension."""
     match = _SPEC.match(parts.fabric.spec)
     if match is None:
         return None

@@ -131,9 +131,7 @@ class Painter:
                 self.mark(link, *self.canvas.place(x, at))
 
     def block(self, hosts: tuple[int, ...], x: float, y: float, width: float, height: float, *, whole: bool) -> int:
-        """Draw a block with its top at y: behind the cells of these hosts or, `whole`, instead of them with their
-        number.
-        """
+        """Draw a block with its top at y: behind the cells of hosts or, `whole`, instead of them with their number."""
         parts = self.parts
         number = count(len(hosts), host_noun(parts))
         block = Box(

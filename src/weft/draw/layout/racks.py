@@ -84,9 +84,7 @@ class Racks:
         return tuple(host for host in np.flatnonzero(~self.painter.parts.is_switch).tolist() if host not in attached)
 
     def draw_lines(self, crowd: int) -> None:
-        """Draw the cables of the hosts: one by one, or one stem to the cells besides those that are bad or go
-        elsewhere.
-        """
+        """Draw the cables of the hosts: one by one, or one stem for all that are sound and go to the same switch."""
         painter, parts = self.painter, self.painter.parts
         cables = [
             (link, host if self.named or switch != home else len(parts), switch)

@@ -139,9 +139,7 @@ class Tiers:
         return [row for row in rows if row.switches]
 
     def _heights(self) -> tuple[dict[int, float], dict[int, float]]:
-        """Return middle and height of the boxes of each level, for level names, upright names, or none, as they all
-        fit.
-        """
+        """Return middle and height of the boxes of each level, with names across, upright or none, as all fit."""
         gap = min(max(0.16 * self.width, 110.0), 360.0)
         y, middles, heights = 0.0, {}, {}
         for level in range(self.stack.top, 0, -1):
@@ -172,9 +170,7 @@ class Tiers:
     # -- drawing ---------------------------------------------------------------------------------------------------
 
     def _frame(self, band: Band, cluster: Cluster, where: _Span) -> int:
-        """Draw a frame around a cluster with a name or several elements, unless it is the only one; return its box or
-        -1.
-        """
+        """Draw a frame around a cluster with a name or several elements, unless it is alone; return its box or -1."""
         levels = [level for level in band.levels if cluster.count(level)]
         has_hosts = any(rack.hosts for rack in cluster.racks)
         several = len(levels) > 1 or any(cluster.count(level) > 1 for level in levels) or self.level.is_named
@@ -260,9 +256,7 @@ class Tiers:
     # -- names -----------------------------------------------------------------------------------------------------
 
     def _captions(self) -> None:
-        """Draw the names of the clusters at the bottom, and of unnamed hosts: all of them or, if one does not fit,
-        none.
-        """
+        """Draw the names of clusters and of unnamed hosts at the bottom; none of them if one does not fit."""
         band, spans = self.clusters[0]
         hosts = [
             span([self.parts.names[host] for rack in cluster.racks for host in rack.hosts]) for cluster in band.clusters

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING
 
 from weft.errors import ConfigError, FileError, find_named
 from weft.fabric.files.atomic import write_atomically
-from weft.fabric.files.streams import is_stream
-from weft.fabric.files.text import peek
+from weft.fabric.files.text import is_stream, peek
 from weft.plugins import Registry
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 
 from weft.errors import ConfigError
-from weft.fabric.files.streams import descriptor
+from weft.fabric.files.text import descriptor
 
 
 def write_atomically(path: Path | str, content: str | bytes) -> None:

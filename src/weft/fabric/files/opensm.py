@@ -26,9 +26,8 @@ from weft.fabric.files.opensm_routes import lfts_text as lfts_text
 from weft.fabric.files.opensm_routes import read_fdbs as read_fdbs
 from weft.fabric.files.opensm_routes import read_lfts as read_lfts
 from weft.fabric.files.opensm_vls import write_vls
-from weft.fabric.files.streams import is_stream
 from weft.fabric.files.subnet import Subnet
-from weft.fabric.files.text import read_text
+from weft.fabric.files.text import is_stream, read_text
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
 from weft.ids import Guid, Lid

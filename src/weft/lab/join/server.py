@@ -23,10 +23,10 @@ from typing import Any, Protocol
 
 from weft import runtime
 from weft.errors import ConfigError
-from weft.lab.error_counts import ErrorCounts
 from weft.lab.join.frames import Forged
 from weft.lab.join.handshake import JoinRequest, ServerHandshake, refusal
 from weft.lab.join.session import IN, Session, Watch
+from weft.lab.streams import ErrorCounts
 
 UMAD, VERBS = 0, 1  # doors, by number
 TIMEOUT_MAX_S = 3600.0

@@ -13,8 +13,7 @@ from weft.fabric.forwarding import DOWN, STATE
 from weft.jit import handler, lean_kernel, part
 from weft.mad.kernels import tables
 from weft.mad.kernels.port_info import set_port_info
-from weft.mad.kernels.state import MOST_HOPS, NONE, Mark
-from weft.mad.kernels.tables import DATA_BYTES, port_slot, two
+from weft.mad.kernels.tables import DATA_BYTES, MOST_HOPS, NONE, Mark, port_slot, two
 from weft.wire.mad import Method, MgmtClass
 from weft.wire.port_info import MlnxExtendedPortInfo, PortInfo
 from weft.wire.smp import NodeInfo, SmpAttribute

@@ -6,8 +6,7 @@ import numpy as np
 
 from weft.jit import handler, part
 from weft.mad import settable
-from weft.mad.kernels.state import Array, Mark
-from weft.mad.kernels.tables import two
+from weft.mad.kernels.tables import Array, Mark, two
 from weft.mad.settable import byte
 from weft.wire.fields import Bits
 from weft.wire.port_info import PortInfo, PortPhysicalState, PortState

@@ -12,9 +12,7 @@ WORDS = 4
 
 @kernel
 def group_next_hops(first, middle, far, port, from_top):
-    """Return masks, and int32[switch, target switch] -> row of the mask; by the up/down rule if `from_top` is not
-    empty.
-    """
+    """Return masks, and int32[switch, target switch] -> row of the mask; with `from_top`, by the up/down rule."""
     n = len(first) - 1
     down, distance, order = np.empty(n, np.int32), np.empty(n, np.int32), np.empty(n, np.int32)
     next_first, next_edge = np.empty(n + 1, np.int32), np.empty(len(far), np.int32)
@@ -70,9 +68,7 @@ def grown(masks, before):
 
 @inlined
 def group_row(switch, edges, port, masks, last, before, count):
-    """Return the group of a switch with exactly these ports: an existing one, or a new one at `count`; and the new
-    count.
-    """
+    """Return the group of a switch with exactly these ports, an old one or a new one at `count`; and the new count."""
     masks[count] = 0
     for edge in edges:
         set_port(masks, count, port[edge])

@@ -203,9 +203,7 @@ def turn_around(edges, near, far, into_first, into_edge, passed):
 
 @inlined
 def store_and_count(row, order, reached, far, port, via, hosts, passing, load):
-    """Store the chosen ports and add the load of all hosts sending to the destination, from the farthest switch
-    inwards.
-    """
+    """Store the chosen ports and add the load of all hosts to the destination, from the farthest switch inwards."""
     for position in range(reached - 1, 0, -1):
         switch = order[position]
         edge = via[switch]
@@ -229,9 +227,7 @@ def least_loaded(edges, begin, end, load):
 
 @inlined
 def less_loaded_of_two(edges, begin, end, load, turn):
-    """Return the less loaded of two candidates, different ones each turn: nearly as even as comparing all, and much
-    faster.
-    """
+    """Return the less loaded of two candidates, others each turn: nearly as even as comparing all, and faster."""
     first = edges[begin + turn % (end - begin)]
     second = edges[begin + (turn * 7 + 3) % (end - begin)]
     return second if load[second] < load[first] else first

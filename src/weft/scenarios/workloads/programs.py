@@ -41,9 +41,7 @@ def make_field(rank: int, size: int, seed: int) -> Floats:
 
 
 def halo(comm: Comm, turns: int, field: Floats) -> float:
-    """Simulate heat on a torus cut into strips: edge rows go to the neighbours in every turn, and all heat is summed
-    every tenth.
-    """
+    """Simulate heat on a torus cut into strips: exchange edge rows every turn, and sum all heat every tenth."""
     above, below = (comm.rank - 1) % comm.size, (comm.rank + 1) % comm.size
     inner, total = field[1:-1], np.empty(1)
     for turn in range(turns):
@@ -107,9 +105,7 @@ def make_net(rank: int, size: int, seed: int) -> tuple[NDArray[np.float32], np.r
 
 
 def training(comm: Comm, turns: int, net: tuple[NDArray[np.float32], np.random.Generator]) -> float:
-    """Train data-parallel: two layers, 16 samples per rank and step, all gradients summed at once; it learns to reverse
-    its input.
-    """
+    """Train data-parallel to reverse the input: two layers, 16 samples per rank and step, gradients summed at once."""
     weights, random = net
     half = _IN * _HIDDEN
     first, second = weights[:half].reshape(_IN, _HIDDEN), weights[half:].reshape(_HIDDEN, _IN)
@@ -174,9 +170,7 @@ def _sum(comm: Comm, value: float) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """A workload: `run(comm, turns, state)` works on the result of `make(rank, size, seed)`; `says` quotes the
-    document.
-    """
+    """A workload: `run(comm, turns, state)` on the state of `make(rank, size, seed)`; `says` quotes the document."""
 
     name: str
     make: Callable[[int, int, int], Any]

@@ -5,8 +5,7 @@ page            the page itself, from `weft.web`
 monitor         polls the fabric and publishes its state
 drawn_fabric    a drawing, and the current state of its links
 events          state and log events
-nodes           a node and its ports
-paths           the path between two hosts
+nodes           a node and its ports, and the path between two hosts
 layout          positions of nodes
 event_stream    server-sent events
 runs            runs of `weft compare` and `weft train`

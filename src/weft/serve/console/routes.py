@@ -20,8 +20,7 @@ from weft.serve.api.fault_injection import CablesOut
 from weft.serve.console.events import FabricState, SuspectOut, suspect_out
 from weft.serve.console.layout import FabricOut
 from weft.serve.console.monitor import FabricMonitor
-from weft.serve.console.nodes import NodeOut, show_node
-from weft.serve.console.paths import PathOut, find_path
+from weft.serve.console.nodes import NodeOut, PathOut, find_path, show_node
 from weft.serve.console.runs import RunIn, RunOut
 from weft.serve.desired import Desired
 from weft.serve.drift import DriftWatch

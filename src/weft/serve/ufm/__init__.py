@@ -8,8 +8,7 @@ queries        filters of collections
 watch          the current subnet
 jobs           jobs and events
 counters       UFM's names for the counters of a port
-telemetry      counters as CSV, for Prometheus, the busiest ports, history
-instances      dynamic telemetry instances
+telemetry      counters as CSV, for Prometheus, the busiest ports, history; dynamic instances
 reports        the health of the fabric, and of the service
 shapes         systems, ports and links as UFM describes them
 """

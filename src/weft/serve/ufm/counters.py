@@ -5,7 +5,7 @@
     debug        the secondary telemetry instance (low_freq_debug)             PortXmitDataExtended, Link_Down_IB
 
 Data counters are in words of four bytes, as InfiniBand counts them and as UFM documents them; XmitWait is in ticks.
-Backend a name, `_Rate` (telemetry) or `Rate` (session) means the change per second.
+Behind a name, `_Rate` (telemetry) or `Rate` (session) means the change per second.
 """
 
 from __future__ import annotations
@@ -29,59 +29,28 @@ class Counter:
     debug: str
 
 
-COUNTERS = (
-    Counter(C.PORT_XMIT_DATA_WORDS, "PortXmitDataExtended", "Infiniband_MBOut", "PortXmitDataExtended"),
-    Counter(C.PORT_RCV_DATA_WORDS, "PortRcvDataExtended", "Infiniband_MBIn", "PortRcvDataExtended"),
-    Counter(C.PORT_XMIT_PKTS, "PortXmitPktsExtended", "Infiniband_PckOut", "PortXmitPktsExtended"),
-    Counter(C.PORT_RCV_PKTS, "PortRcvPktsExtended", "Infiniband_PckIn", "PortRcvPktsExtended"),
-    Counter(C.SYMBOL_ERROR, "SymbolErrorCounterExtended", "Infiniband_SymbolErrors", "Symbol_Errors"),
-    Counter(
-        C.LINK_ERROR_RECOVERY,
-        "LinkErrorRecoveryCounterExtended",
-        "Infiniband_LinkRecovers",
-        "LinkErrorRecoveryCounter",
-    ),
-    Counter(C.LINK_DOWNED, "LinkDownedCounterExtended", "Infiniband_LinkDowned", "Link_Down_IB"),
-    Counter(C.PORT_RCV_ERRORS, "PortRcvErrorsExtended", "Infiniband_RcvErrors", "PortRcvErrors"),
-    Counter(
-        C.PORT_RCV_REMOTE_PHYSICAL_ERRORS,
-        "PortRcvRemotePhysicalErrorsExtended",
-        "Infiniband_RcvRemotePhysErrors",
-        "PortRcvRemotePhysicalErrors",
-    ),
-    Counter(
-        C.PORT_RCV_SWITCH_RELAY_ERRORS,
-        "PortRcvSwitchRelayErrorsExtended",
-        "Infiniband_RcvSwRelayErrors",
-        "PortRcvSwitchRelayErrors",
-    ),
-    Counter(C.PORT_XMIT_DISCARDS, "PortXmitDiscardsExtended", "Infiniband_XmtDiscards", "PortXmitDiscards"),
-    Counter(
-        C.PORT_XMIT_CONSTRAINT_ERRORS,
-        "PortXmitConstraintErrorsExtended",
-        "Infiniband_XmtConstraintErrors",
-        "PortXmitConstraintErrors",
-    ),
-    Counter(
-        C.PORT_RCV_CONSTRAINT_ERRORS,
-        "PortRcvConstraintErrorsExtended",
-        "Infiniband_RcvConstraintErrors",
-        "PortRcvConstraintErrors",
-    ),
-    Counter(
-        C.LOCAL_LINK_INTEGRITY_ERRORS,
-        "LocalLinkIntegrityErrorsExtended",
-        "Infiniband_LinkIntegrityErrors",
-        "LocalLinkIntegrityErrors",
-    ),
-    Counter(
-        C.EXCESSIVE_BUFFER_OVERRUN_ERRORS,
-        "ExcessiveBufferOverrunErrorsExtended",
-        "Infiniband_ExcBufOverrunErrors",
-        "ExcessiveBufferOverrunErrors",
-    ),
-    Counter(C.VL15_DROPPED, "VL15DroppedExtended", "Infiniband_VL15Dropped", "VL15Dropped"),
-    Counter(C.PORT_XMIT_WAIT, "PortXmitWaitExtended", "Infiniband_XmitWait", "PortXmitWait"),
+def _counter(column: Column, standard: str, session: str, debug: str = "") -> Counter:
+    return Counter(column, f"{standard}Extended", f"Infiniband_{session}", debug or standard)
+
+
+COUNTERS = (  # the name of the standard, then UFM's own names
+    _counter(C.PORT_XMIT_DATA_WORDS, "PortXmitData", "MBOut", "PortXmitDataExtended"),
+    _counter(C.PORT_RCV_DATA_WORDS, "PortRcvData", "MBIn", "PortRcvDataExtended"),
+    _counter(C.PORT_XMIT_PKTS, "PortXmitPkts", "PckOut", "PortXmitPktsExtended"),
+    _counter(C.PORT_RCV_PKTS, "PortRcvPkts", "PckIn", "PortRcvPktsExtended"),
+    _counter(C.SYMBOL_ERROR, "SymbolErrorCounter", "SymbolErrors", "Symbol_Errors"),
+    _counter(C.LINK_ERROR_RECOVERY, "LinkErrorRecoveryCounter", "LinkRecovers"),
+    _counter(C.LINK_DOWNED, "LinkDownedCounter", "LinkDowned", "Link_Down_IB"),
+    _counter(C.PORT_RCV_ERRORS, "PortRcvErrors", "RcvErrors"),
+    _counter(C.PORT_RCV_REMOTE_PHYSICAL_ERRORS, "PortRcvRemotePhysicalErrors", "RcvRemotePhysErrors"),
+    _counter(C.PORT_RCV_SWITCH_RELAY_ERRORS, "PortRcvSwitchRelayErrors", "RcvSwRelayErrors"),
+    _counter(C.PORT_XMIT_DISCARDS, "PortXmitDiscards", "XmtDiscards"),
+    _counter(C.PORT_XMIT_CONSTRAINT_ERRORS, "PortXmitConstraintErrors", "XmtConstraintErrors"),
+    _counter(C.PORT_RCV_CONSTRAINT_ERRORS, "PortRcvConstraintErrors", "RcvConstraintErrors"),
+    _counter(C.LOCAL_LINK_INTEGRITY_ERRORS, "LocalLinkIntegrityErrors", "LinkIntegrityErrors"),
+    _counter(C.EXCESSIVE_BUFFER_OVERRUN_ERRORS, "ExcessiveBufferOverrunErrors", "ExcBufOverrunErrors"),
+    _counter(C.VL15_DROPPED, "VL15Dropped", "VL15Dropped"),
+    _counter(C.PORT_XMIT_WAIT, "PortXmitWait", "XmitWait"),
 )
 # Names in an example of UFM's REST guide.
 _ALIASES = {"PortTXPackets": "PortXmitPktsExtended", "PortRXPackets": "PortRcvPktsExtended"}

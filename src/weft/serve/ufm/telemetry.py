@@ -6,6 +6,11 @@
 
 Counts are the devices' counters. Rates are computed from the last two readings, a second apart; a lab's clock may run
 faster.
+
+    POST app/telemetry/instances/pdr_dynamic {"counters": [...], "requested_guids": [{"guid": ..., "ports": [1, 2]}]}
+    GET  http://HOST:PORT/csv/xcset/pdr_dynamic
+
+UFM starts a process for each. Here the service's monitor reads all counters, so an instance is a selection.
 """
 
 from __future__ import annotations
@@ -15,8 +20,9 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -26,6 +32,7 @@ from weft.monitor.health import health
 from weft.monitor.metrics import Family, labels
 from weft.monitor.poll import Reading
 from weft.serve.console.monitor import POLL_S, FabricMonitor
+from weft.serve.desired import ConflictError, NotFoundError
 from weft.serve.ufm.counters import COUNTERS, Counter, find_counter, is_rate
 from weft.serve.ufm.jobs import stamp
 from weft.serve.ufm.shapes import Picture, Port, hex_guid
@@ -300,3 +307,69 @@ def read_ago(words: str) -> float:
 def _without_port(description: str) -> str:
     """Remove the port number from the description of a switch port: `leaf1:3`."""
     return re.sub(r":\d+$", "", description)
+
+
+_MOST = 100
+_Name = Annotated[str, msgspec.Meta(max_length=100)]
+
+
+class RequestedPorts(msgspec.Struct, kw_only=True):
+    """The requested ports of a node."""
+
+    guid: _Name  # node GUID
+    ports: Annotated[list[int], msgspec.Meta(max_length=1000)]
+
+
+class InstanceOrder(msgspec.Struct, kw_only=True):
+    """A request for an instance. Its sampling interval is ignored: the monitor samples once a second."""
+
+    counters: Annotated[list[_Name], msgspec.Meta(max_length=500)] | None = None
+    requested_guids: Annotated[list[RequestedPorts], msgspec.Meta(max_length=100_000)] | None = None
+    sample_rate: float | None = None
+    configuration: dict[str, Any] = {}
+    base_config: str = ""
+    ttl: str = ""
+    is_registered_discovery: bool = False
+    is_async: bool = False
+
+
+class Instances:
+    """The running instances by name."""
+
+    def __init__(self) -> None:
+        self._started: dict[str, InstanceOrder] = {}
+
+    def put(self, name: str, order: InstanceOrder) -> None:
+        """Start or change an instance; a request without counters or ports keeps the current ones."""
+        before = self._started.get(name)
+        if before is None and len(self._started) >= _MOST:
+            raise ConflictError(f"there are {_MOST} telemetry instances already: delete one first")
+        if before is not None:
+            order.counters = before.counters if order.counters is None else order.counters
+            order.requested_guids = before.requested_guids if order.requested_guids is None else order.requested_guids
+        _selection(order)
+        self._started[name] = order
+
+    def remove(self, name: str) -> None:
+        self._started.pop(self._check(name))
+
+    def selection(self, name: str) -> Selection:
+        return _selection(self._started[self._check(name)])
+
+    def names(self) -> list[str]:
+        return list(self._started)
+
+    def _check(self, name: str) -> str:
+        if name not in self._started:
+            raise NotFoundError(f"there is no telemetry instance {name[:100]!r}")
+        return name
+
+
+def _selection(order: InstanceOrder) -> Selection:
+    counters = COUNTERS if order.counters is None else tuple(find_counter(name) for name in order.counters)
+    if order.requested_guids is None:
+        return Selection(counters)
+    names = (
+        f"{requested.guid.removeprefix('0x')}_{port}" for requested in order.requested_guids for port in requested.ports
+    )
+    return Selection(counters, frozenset(names))

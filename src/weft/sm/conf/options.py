@@ -25,10 +25,10 @@ from weft.fabric.files.text import read_text
 from weft.ids import Gid
 from weft.routing import ENGINES, OPENSM_ENGINES
 from weft.sm.conf import qos_options as _qos
-from weft.sm.conf.opensm_unused import UNUSED, is_default
 from weft.sm.conf.option_values import (
     BLANKS,
     UNSET,
+    UNUSED,
     ByServiceLevel,
     Choice,
     File,
@@ -39,6 +39,7 @@ from weft.sm.conf.option_values import (
     RateTable,
     Refused,
     Seconds,
+    is_default,
     quote,
 )
 from weft.sm.conf.qos_options import SILENT, Qos, QosOptions

@@ -16,18 +16,18 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from weft.fabric.cabling_warnings import DuplicateGuid, duplicate_guids
 from weft.fabric.columns import LinkColumns, NodeColumns
 from weft.fabric.files.naming import adapter_kind, name_nodes, node_id
 from weft.fabric.kinds import NodeKind
 from weft.fabric.levels import components
 from weft.fabric.model import Fabric
-from weft.fabric.port_guids import DuplicateGuid, duplicate_guids
 from weft.fabric.rates import lanes_by_code, speed_by_bits
 from weft.mad.walk import Oddity, Rows, Walk
-from weft.sm.sender import Route
+from weft.sm.sender import Route, Sender
 from weft.wire.bulk import column
-from weft.wire.port_info import PortInfo, join_speeds
-from weft.wire.smp import NodeInfo, NodeType, SwitchInfo
+from weft.wire.port_info import PortInfo, PortState, join_speeds
+from weft.wire.smp import NodeInfo, NodeType, SmpAttribute, SwitchInfo
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -287,3 +287,29 @@ def _links(walk: Walk) -> LinkColumns:
         bit_error_rate=np.zeros(len(a), np.float64),
         good_end=np.zeros(len(a), np.int8),
     )
+
+
+def changes(sender: Sender, view: View) -> str:
+    """Return a description of a change since this view; empty if there is none."""
+    changed = switch_changes(sender, view, np.flatnonzero(view.is_switch))
+    if changed:
+        return changed
+    own = np.array([view.own_slot])
+    number = view.fabric.ports.number[own].astype(np.int64)
+    info, came = sender.get(view.to_ports(own), SmpAttribute.PORT_INFO, number)
+    if not came[0] or (view.own_slot in view.plugged and column(info, PortInfo.port_state)[0] != PortState.ACTIVE):
+        return "our own port is not Active"
+    return ""
+
+
+def switch_changes(sender: Sender, view: View, switches: NDArray[np.intp]) -> str:
+    """Return a change at these switches; late or repeated traps report changes that a sweep saw already."""
+    data, came = sender.get(view.to_nodes(switches), SmpAttribute.SWITCH_INFO)
+    for silent in switches[~came][:1].tolist():
+        return f"{view.fabric.nodes.name[silent]} does not answer"
+    for changed in switches[column(data, SwitchInfo.port_state_change) > 0][:1].tolist():
+        return f"ports of {view.fabric.nodes.name[changed]} changed"
+    top = column(data, SwitchInfo.linear_fdb_top) != column(view.switch_info[switches], SwitchInfo.linear_fdb_top)
+    for restarted in switches[top][:1].tolist():
+        return f"{view.fabric.nodes.name[restarted]} has restarted, or another subnet manager wrote to it"
+    return ""

@@ -13,19 +13,17 @@ from __future__ import annotations
 import numpy as np
 
 from weft.mad.carrier import Address
-from weft.sm.sa import class_port_info, groups, inform_info, paths, records, services
+from weft.sm.sa import groups, paths, records, services
 from weft.sm.sa.context import Context, Handler, Reply
 from weft.wire.mad import MAD_BYTES, RESPONSE, Method, RmppFlag, RmppStatus, RmppType, Status
 from weft.wire.sa import SA_HEADER_BYTES, PathRecord, SaAttribute, SaMad, SaStatus
 from weft.wire.sa_query import component_mask
 
 HANDLERS: dict[tuple[int, int], Handler] = {
-    **class_port_info.HANDLERS,
+    **services.HANDLERS,
     **records.HANDLERS,
     **paths.HANDLERS,
     **groups.HANDLERS,
-    **services.HANDLERS,
-    **inform_info.HANDLERS,
 }
 _VERSION = 2
 _QUESTIONS = {*(method for _, method in HANDLERS), Method.SET, Method.DELETE, Method.GET_TRACE_TABLE}

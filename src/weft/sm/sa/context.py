@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from weft.mad.carrier import HERE
 from weft.sm.discovery.view import View
 from weft.sm.protection import DEFAULT_SA_KEY, own_sa_key
-from weft.sm.sa.directory import Directory
-from weft.sm.sa.path_tables import PathTables
+from weft.sm.sa.path_tables import Directory, PathTables
 from weft.sm.state import State
 from weft.wire.sa import SaMad, SMInfoRecord
 

@@ -17,7 +17,7 @@ from weft.sm.mcast.groups import EXACTLY, KEEPS_ALIVE, Group
 from weft.sm.pkey.conf_groups import IP_SIGNATURES, broadcast_of, mgid_refusal
 from weft.sm.pkey.partitions import LINK_LOCAL
 from weft.sm.sa.context import Context, Handler, Reply
-from weft.sm.sa.rates import CODE_OF_RANK, MOST, RANK_OF_CODE, port_ranks
+from weft.sm.sa.path_query import CODE_OF_RANK, MOST, RANK_OF_CODE, port_ranks
 from weft.sm.state import State
 from weft.wire.bulk import Rows
 from weft.wire.mad import Method

@@ -1,4 +1,4 @@
-"""Read path queries from PathRecord and MultiPathRecord."""
+"""Read path queries from PathRecord and MultiPathRecord, and order the SA's codes for rates: 3 is 10 Gbit/s, 5 is 5."""
 
 from __future__ import annotations
 
@@ -9,12 +9,36 @@ from typing import Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from weft.fabric.model import Fabric
+from weft.fabric.rates import speeds
 from weft.sm.sa import kernels
-from weft.sm.sa.rates import RANK_OF_CODE
 from weft.wire.mad import Method
 from weft.wire.port_info import Mtu
 from weft.wire.sa import MultiPathRecord, PathRecord, Rate, SaMad, SaStatus
 from weft.wire.sa_query import component_names
+
+_IN_ORDER = sorted(Rate, key=lambda rate: rate.gbit_s)
+CODE_OF_RANK = np.array([0, *_IN_ORDER], np.uint8)  # ranks begin with 1: 0 is no rate
+RANK_OF_CODE = np.zeros(64, np.uint8)
+RANK_OF_CODE[_IN_ORDER] = np.arange(1, len(_IN_ORDER) + 1)
+MOST = len(_IN_ORDER)
+
+
+def link_ranks(fabric: Fabric) -> NDArray[np.uint8]:
+    """Return [link] -> the rank of its signalling rate."""
+    lane_gbit_s = np.array([speed.lane_signal_gbit_s for speed in speeds()])
+    signals_gbit_s, inverse = np.unique(lane_gbit_s[fabric.links.speed] * fabric.links.width, return_inverse=True)
+    ranks: NDArray[np.uint8] = RANK_OF_CODE[[Rate.of_signal(gbit_s) for gbit_s in signals_gbit_s.tolist()]][inverse]
+    return ranks
+
+
+def port_ranks(fabric: Fabric) -> NDArray[np.uint8]:
+    """Return [slot] -> the rank of its link; port 0 of a switch has none, and limits nothing."""
+    by_link = np.append(link_ranks(fabric), np.uint8(1))  # the last serves ports without a cable
+    rank = by_link[fabric.ports.link]
+    fastest = np.maximum.reduceat(rank, fabric.first_port) if len(rank) else rank
+    return np.where(fabric.ports.number == 0, fastest[fabric.ports.node], rank).astype(np.uint8)
+
 
 R = TypeVar("R", PathRecord, MultiPathRecord)
 ANY_PATHS = 127  # as many as a query can ask for

@@ -16,9 +16,8 @@ from weft.sm.events import Event
 from weft.sm.mcast.groups import EXACTLY
 from weft.sm.sa import kernels
 from weft.sm.sa.context import Context, Handler, Reply
-from weft.sm.sa.directory import Directory
 from weft.sm.sa.path_query import ANY_PATHS, PathQuery, read_query
-from weft.sm.sa.path_tables import Pairs, PathTables
+from weft.sm.sa.path_tables import Directory, Pairs, PathTables
 from weft.wire.mad import Method
 from weft.wire.sa import MultiPathRecord, PathRecord, SaAttribute, SaMad, SaStatus
 

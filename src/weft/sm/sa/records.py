@@ -14,8 +14,7 @@ import numpy as np
 
 from weft.sm.sa import record_tables as tables
 from weft.sm.sa.context import Context, Handler, Reply
-from weft.sm.sa.match import Rows, bits_set, has_component, matching, without_component
-from weft.sm.sa.record_tables import Nodes, Table
+from weft.sm.sa.record_tables import Nodes, Rows, Table, bits_set, has_component, matching, without_component
 from weft.wire.fields import Bits
 from weft.wire.mad import Method
 from weft.wire.port_info import PortInfo

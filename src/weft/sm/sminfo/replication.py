@@ -21,9 +21,8 @@ from weft.sm.discovery.view import View
 from weft.sm.events import Event
 from weft.sm.inform.subscriptions import Subscriptions
 from weft.sm.mcast.groups import Groups
-from weft.sm.services import Services
 from weft.sm.sminfo.sm_info import Action, OtherSm, Question
-from weft.sm.state import State
+from weft.sm.state import Services, State
 from weft.wire.format import Malformed
 from weft.wire.mad import Method
 from weft.wire.sa import SA_HEADER_BYTES, InformInfoRecord, MCMemberRecord, SaAttribute, SaMad, SaStatus, ServiceRecord

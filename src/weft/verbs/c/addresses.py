@@ -11,10 +11,9 @@ from weft.verbs.pyverbs.addr import AH, reply_address
 from weft.verbs.pyverbs.context import Context
 from weft.verbs.pyverbs.pd import PD
 from weft.verbs.pyverbs.wc import WC
-from weft.verbs.shm.record import Record, record, u32, u64
+from weft.verbs.shm.record import Record, u32, u64
 
 
-@record
 class Address(Record):
     """The fields of struct ibv_ah_attr."""
 
@@ -53,7 +52,6 @@ def write_address(address: int, attr: AHAttr) -> None:
         setattr(words, name, getattr(attr, name))
 
 
-@record
 class CreateAh(Record):
     pd: u32
     address: u64  # an Address
@@ -65,7 +63,6 @@ def create_ah(call: CreateAh) -> None:
     call.handle = add(AH(find(call.pd, PD), attr=read_address(call.address)))
 
 
-@record
 class AnswerTo(Record):
     """A received datagram, for the address of its sender."""
 

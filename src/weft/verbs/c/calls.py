@@ -1,6 +1,5 @@
 """How operations are declared: a record, which C fills and reads, and the function that it is for.
 
-    @record
     class AllocPd(Record):
         context: u64
         handle: u64  # out

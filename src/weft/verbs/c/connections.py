@@ -16,14 +16,13 @@ from weft.verbs.errors import PyverbsRDMAError
 from weft.verbs.hca.carrier import TO_GROUP
 from weft.verbs.pyverbs.cm_parameters import ConnParam
 from weft.verbs.pyverbs.cm_traffic import UDP_KEY
-from weft.verbs.shm.record import Record, record, u32, u64
+from weft.verbs.shm.record import Record, u32, u64
 
 _E = rdma_cm_event_type
 _GROUPS = (_E.RDMA_CM_EVENT_MULTICAST_JOIN, _E.RDMA_CM_EVENT_MULTICAST_ERROR)
 _ANSWERS = (_E.RDMA_CM_EVENT_CONNECT_REQUEST, _E.RDMA_CM_EVENT_CONNECT_RESPONSE)
 
 
-@record
 class TakeEvent(Record):
     channel: u32
     object: u64  # for the new identifier of a connection request
@@ -85,7 +84,6 @@ def _put_parameters(call: TakeEvent, identifier: ProgramCMID, notice: CmNotice) 
         call.retry_count, call.rnr_retry_count, call.srq = far.retry_count, far.rnr_retry_count, far.srq
 
 
-@record
 class Offer(Record):
     """The fields of struct rdma_conn_param, for a request or its reply."""
 
@@ -122,7 +120,6 @@ def _param(call: Offer) -> ConnParam:
     return parameters
 
 
-@record
 class Connect(Record):
     id: u32
 
@@ -133,7 +130,6 @@ def connect(call: Connect) -> None:
     identifier.connect(identifier.offered)
 
 
-@record
 class Accept(Record):
     id: u32
 
@@ -144,7 +140,6 @@ def accept(call: Accept) -> None:
     identifier.accept(identifier.offered)
 
 
-@record
 class Listen(Record):
     id: u32
     backlog: u32
@@ -158,7 +153,6 @@ def listen(call: Listen) -> None:
     call.port, _ = identifier.ports()
 
 
-@record
 class Reject(Record):
     id: u32
     private_data: u64
@@ -171,7 +165,6 @@ def reject(call: Reject) -> None:
     find(call.id, ProgramCMID).reject(data)
 
 
-@record
 class Establish(Record):
     id: u32
 
@@ -181,7 +174,6 @@ def establish(call: Establish) -> None:
     find(call.id, ProgramCMID).establish()
 
 
-@record
 class Notify(Record):
     id: u32
     event: u32
@@ -192,7 +184,6 @@ def notify(call: Notify) -> None:
     find(call.id, ProgramCMID).notify(call.event)
 
 
-@record
 class Disconnect(Record):
     id: u32
 
@@ -202,7 +193,6 @@ def disconnect(call: Disconnect) -> None:
     find(call.id, ProgramCMID).disconnect()
 
 
-@record
 class InitQpAttr(Record):
     id: u32
     state: u32
@@ -215,7 +205,6 @@ def init_qp_attr(call: InitQpAttr) -> None:
     write_attributes(call.words, attr).mask = mask
 
 
-@record
 class JoinGroup(Record):
     id: u32
     gid: u64  # address
@@ -228,7 +217,6 @@ def join_group(call: JoinGroup) -> None:
     find(call.id, ProgramCMID).join_group(gid_at(call.gid), call.object)
 
 
-@record
 class LeaveGroup(Record):
     id: u32
     gid: u64

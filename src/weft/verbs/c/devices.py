@@ -1,9 +1,13 @@
-"""Devices: the list, opening one, and what it and its port are."""
+"""Devices: the list, opening one, its attributes and those of its port; and its completion queues.
+
+A program polls and arms completion queues without Python.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import os
+import struct
 from typing import TYPE_CHECKING
 
 from weft.verbs import hardware
@@ -12,16 +16,17 @@ from weft.verbs.c.calls import operation
 from weft.verbs.c.objects import add, find
 from weft.verbs.enums import ibv_event_type
 from weft.verbs.pyverbs.context import PORT, Context
-from weft.verbs.shm.record import Record, record, u32, u64
+from weft.verbs.pyverbs.cq import CQ, CQEX, CqInitAttrEx
+from weft.verbs.shm.record import Record, u32, u64
 
 if TYPE_CHECKING:
     from weft.verbs.attributes.device import DeviceAttrEx
+
 
 NO_FILE = (1 << 64) - 1  # -1, as C says it
 _NAME_BYTES = 64  # names and versions with the final 0
 
 
-@record
 class AsyncEvent(Record):
     """An asynchronous event, as the program reads it from the file of a context."""
 
@@ -55,7 +60,6 @@ def _put_text(address: int, text: str) -> None:
     ctypes.memmove(address, raw, len(raw))
 
 
-@record
 class FindDevice(Record):
     index: u32
     name: u64  # where it is written
@@ -72,7 +76,6 @@ def find_device(call: FindDevice) -> None:
         call.guid = be64toh(there[call.index].guid)
 
 
-@record
 class OpenDevice(Record):
     name: u64  # where it is
     events: u32  # a file for them
@@ -90,7 +93,6 @@ def open_device(call: OpenDevice) -> None:
     call.handle, call.file, call.memory = add(made), made.cmd_fd, made.adapter.memory.address
 
 
-@record
 class Progress(Record):
     context: u32
 
@@ -101,7 +103,6 @@ def progress(call: Progress) -> None:
     find(call.context, Context).adapter.progress()
 
 
-@record
 class QueryDevice(Record):
     context: u32
     fw_ver: u64  # where it is written
@@ -174,7 +175,6 @@ def _put_extended(call: QueryDevice, attr: DeviceAttrEx) -> None:
     call.device_cap_flags_ex, call.max_dm_size = attr.device_cap_flags_ex, attr.max_dm_size
 
 
-@record
 class QueryPort(Record):
     context: u32
     port_num: u32
@@ -213,7 +213,6 @@ def query_port(call: QueryPort) -> None:
         setattr(call, name, getattr(attr, name))
 
 
-@record
 class QueryGid(Record):
     context: u32
     port_num: u32
@@ -231,7 +230,6 @@ def query_gid(call: QueryGid) -> None:
     call.is_empty, call.type = not any(raw), context.hardware.gid_type(call.index)
 
 
-@record
 class QueryPkey(Record):
     context: u32
     port_num: u32
@@ -242,3 +240,59 @@ class QueryPkey(Record):
 @operation(QueryPkey)
 def query_pkey(call: QueryPkey) -> None:
     call.pkey = find(call.context, Context).query_pkey(call.port_num, call.index)
+
+
+_EVENT = struct.Struct("=Q")
+
+
+class ProgramCQ(CQEX):
+    """A completion queue that writes its events to a file. `in_program` is its address in the program."""
+
+    def __init__(self, context: Context, attr: CqInitAttrEx, events: int, in_program: int) -> None:
+        super().__init__(context, attr)
+        self._events, self.in_program = events, in_program
+
+    def _on_event(self) -> None:
+        if self._events != NO_FILE:
+            tell(self._events, _EVENT.pack(self.in_program))
+
+    def resize(self, cqe: int) -> None:
+        CQ.resize(self, cqe)  # type: ignore[arg-type]  # works for extended queues too
+
+
+class CreateCq(Record):
+    context: u32
+    cqe: u64
+    comp_vector: u32
+    wc_flags: u64
+    comp_mask: u32
+    flags: u32
+    events: u64  # file
+    object: u64
+    handle: u32
+    queue: u64  # its CompletionQueueRecord
+
+
+@operation(CreateCq)
+def create_cq(call: CreateCq) -> None:
+    context = find(call.context, Context)
+    attr = CqInitAttrEx(call.cqe, None, call.comp_vector, call.wc_flags, call.comp_mask, call.flags)
+    cq = ProgramCQ(context, attr, call.events, call.object)
+    call.handle, call.cqe, call.queue = add(cq), cq.cqe, _address(cq)
+
+
+def _address(cq: ProgramCQ) -> int:
+    return cq.ctx.adapter.memory.address + cq.core.at
+
+
+class ResizeCq(Record):
+    cq: u32
+    cqe: u64
+    queue: u64
+
+
+@operation(ResizeCq)
+def resize_cq(call: ResizeCq) -> None:
+    cq = find(call.cq, ProgramCQ)
+    cq.resize(call.cqe)
+    call.cqe, call.queue = cq.cqe, _address(cq)

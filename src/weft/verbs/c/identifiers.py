@@ -12,10 +12,9 @@ from weft.verbs.carriers.processes.device import LOOPBACK
 from weft.verbs.cm.agent import QP1, agent_of
 from weft.verbs.enums.cm import rdma_cm_event_type
 from weft.verbs.pyverbs.cm_parameters import IPV4_PREFIX, AddrInfo
-from weft.verbs.shm.record import Record, record, u32, u64
+from weft.verbs.shm.record import Record, u32, u64
 
 
-@record
 class CreateChannel(Record):
     reads: u32
     writes: u32
@@ -27,7 +26,6 @@ def create_channel(call: CreateChannel) -> None:
     call.handle = add(ProgramChannel(call.reads, call.writes))
 
 
-@record
 class WaitForEvent(Record):
     channel: u32
 
@@ -38,7 +36,6 @@ def wait_for_event(call: WaitForEvent) -> None:
     find(call.channel, ProgramChannel).wait()
 
 
-@record
 class CreateId(Record):
     object: u64
     channel: u32
@@ -51,7 +48,6 @@ def create_id(call: CreateId) -> None:
     call.handle = add(ProgramCMID(find(call.channel, ProgramChannel), call.port_space, call.object))
 
 
-@record
 class DestroyId(Record):
     id: u32
     taken: u64  # out: events that the program has received
@@ -71,7 +67,6 @@ def destroy_id(call: DestroyId) -> None:
     call.taken = identifier.taken
 
 
-@record
 class MigrateId(Record):
     id: u32
     channel: u32
@@ -87,7 +82,6 @@ def migrate_id(call: MigrateId) -> None:
     call.taken = identifier.taken
 
 
-@record
 class BindAddr(Record):
     id: u32
     gid: u64  # address
@@ -105,7 +99,6 @@ def bind_addr(call: BindAddr) -> None:
     call.is_any = gid & ~IPV4_PREFIX == 0 or (gid in LOOPBACK and not identifier.is_own(gid))  # in Linux always
 
 
-@record
 class ResolveAddr(Record):
     id: u32
     has_source: u32
@@ -129,7 +122,6 @@ def resolve_addr(call: ResolveAddr) -> None:
     identifier.put_gids(call.gids)
 
 
-@record
 class ResolveRoute(Record):
     id: u32
     timeout_ms: u32
@@ -140,7 +132,6 @@ def resolve_route(call: ResolveRoute) -> None:
     find(call.id, ProgramCMID).resolve_route()
 
 
-@record
 class SetOption(Record):
     id: u32
     level: u32
@@ -153,7 +144,6 @@ def set_option(call: SetOption) -> None:
     find(call.id, ProgramCMID).set_option(call.level, call.name, call.value, 0)
 
 
-@record
 class Leave(Record):
     unused: u32
 
@@ -166,7 +156,6 @@ def leave(call: Leave) -> None:
         agent_of(adapter).end()
 
 
-@record
 class FindHost(Record):
     name: u64  # address
     gid: u64  # out

@@ -11,7 +11,7 @@ from weft.verbs.attributes.objects import PyverbsCM
 from weft.verbs.c.calls import operation
 from weft.verbs.errors import PyverbsRDMAError
 from weft.verbs.pyverbs.context import Context
-from weft.verbs.shm.record import Record, record, u32
+from weft.verbs.shm.record import Record, u32
 
 T = TypeVar("T", bound=PyverbsCM)
 _objects: dict[int, PyverbsCM] = {}
@@ -41,7 +41,6 @@ def forget(handle: int) -> None:
     _objects.pop(handle, None)
 
 
-@record
 class Close(Record):
     handle: u32
 

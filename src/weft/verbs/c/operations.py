@@ -1,15 +1,5 @@
 """All operations, in the order of their numbers."""
 
-from weft.verbs.c import (
-    addresses,
-    completions,
-    connections,
-    devices,
-    identifiers,
-    objects,
-    pairs,
-    regions,
-    sending,
-)
+from weft.verbs.c import addresses, connections, devices, identifiers, objects, pairs, regions, sending
 
-SUBJECTS = (objects, devices, regions, completions, addresses, pairs, sending, identifiers, connections)
+SUBJECTS = (objects, devices, regions, addresses, pairs, sending, identifiers, connections)

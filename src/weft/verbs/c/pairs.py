@@ -7,8 +7,8 @@ import ctypes
 from weft.verbs import enums as e
 from weft.verbs.c.addresses import read_address, write_address
 from weft.verbs.c.calls import operation
-from weft.verbs.c.completions import ProgramCQ
 from weft.verbs.c.datagrams import DatagramPaths
+from weft.verbs.c.devices import ProgramCQ
 from weft.verbs.c.objects import add, find, find_or_none
 from weft.verbs.hca.segment import Service
 from weft.verbs.hca.shm_path import ShmPath
@@ -16,11 +16,10 @@ from weft.verbs.pyverbs.context import Context
 from weft.verbs.pyverbs.pd import PD
 from weft.verbs.pyverbs.qp_attributes import QPAttr, QPCap
 from weft.verbs.pyverbs.qp_changes import ATTRIBUTES
-from weft.verbs.pyverbs.qp_init import QPInitAttrEx
-from weft.verbs.pyverbs.queue_pair import QP
+from weft.verbs.pyverbs.queue_pair import QP, QPInitAttrEx
 from weft.verbs.pyverbs.srq import SRQ, SrqAttr, SrqInitAttrEx
 from weft.verbs.pyverbs.xrcd import XRCD, XRCDInitAttr
-from weft.verbs.shm.record import Record, record, u32, u64
+from weft.verbs.shm.record import Record, u32, u64
 
 
 class ProgramQP(QP):
@@ -55,7 +54,6 @@ class ProgramSRQ(SRQ):
     in_program = 0
 
 
-@record
 class OpenXrcd(Record):
     context: u32
     comp_mask: u32
@@ -70,7 +68,6 @@ def open_xrcd(call: OpenXrcd) -> None:
     call.handle = add(XRCD(find(call.context, Context), XRCDInitAttr(call.comp_mask, flags, file)))
 
 
-@record
 class CreateSrq(Record):
     context: u32
     comp_mask: u32
@@ -101,7 +98,6 @@ def _queue(srq: SRQ) -> int:
     return srq.ctx.adapter.memory.address + srq.core.at
 
 
-@record
 class ModifySrq(Record):
     srq: u32
     mask: u32
@@ -117,7 +113,6 @@ def modify_srq(call: ModifySrq) -> None:
     call.queue = _queue(srq)
 
 
-@record
 class CreateQp(Record):
     context: u32
     pd: u32
@@ -165,7 +160,6 @@ def create_qp(call: CreateQp) -> None:
     call.receives = 0 if core.receives.is_shared else memory.address + core.receives.at
 
 
-@record
 class ModifyQp(Record):
     qp: u32
     mask: u32
@@ -235,7 +229,6 @@ def write_attributes(at: int, attr: QPAttr) -> ModifyQp:
     return words
 
 
-@record
 class QueryQp(Record):
     qp: u32
     mask: u32
@@ -257,7 +250,6 @@ def query_qp(call: QueryQp) -> None:
     call.sq_sig_all = init.sq_sig_all
 
 
-@record
 class FlushReceives(Record):
     qp: u32
 
@@ -271,7 +263,6 @@ def flush_receives(call: FlushReceives) -> None:
             core.flush_receives()
 
 
-@record
 class ChangeGroup(Record):
     qp: u32
     gid: u64  # where it is

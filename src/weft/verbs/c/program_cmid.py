@@ -23,8 +23,7 @@ from weft.verbs.enums import cm as ce
 from weft.verbs.enums import ibv_qp_attr_mask, ibv_qp_state
 from weft.verbs.enums.cm import rdma_cm_event_type
 from weft.verbs.errors import PyverbsRDMAError
-from weft.verbs.pyverbs.cm_events import CMEventChannel
-from weft.verbs.pyverbs.cm_parameters import AddrInfo, ConnParam, is_ipv4
+from weft.verbs.pyverbs.cm_parameters import AddrInfo, CMEventChannel, ConnParam, is_ipv4
 from weft.verbs.pyverbs.cm_traffic import UDP_KEY
 from weft.verbs.pyverbs.cmid import ANSWER_BYTES, CMID
 from weft.verbs.pyverbs.context import PORT, Context

@@ -14,7 +14,7 @@ from weft.verbs.pyverbs.pd import PD
 from weft.verbs.pyverbs.queue_pair import QP
 from weft.verbs.pyverbs.sge import SGE
 from weft.verbs.pyverbs.windows import MW, MWBind, MWBindInfo
-from weft.verbs.shm.record import Record, record, u32, u64
+from weft.verbs.shm.record import Record, u32, u64
 
 if TYPE_CHECKING:
     from weft.verbs.pyverbs.device import DM
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 _WHOLE = (1 << 64) - 1
 
 
-@record
 class AllocPd(Record):
     context: u32
     parent: u32  # that it stands for; 0: none
@@ -38,7 +37,6 @@ def alloc_pd(call: AllocPd) -> None:
     call.handle = add(pd)
 
 
-@record
 class RegMr(Record):
     pd: u32
     address: u64
@@ -79,7 +77,6 @@ def reg_mr(call: RegMr) -> None:
     call.handle, call.key = add(mr), mr.lkey
 
 
-@record
 class ReregMr(Record):
     mr: u32
     flags: u32
@@ -95,7 +92,6 @@ def rereg_mr(call: ReregMr) -> None:
     find(call.mr, MR).rereg(call.flags, pd, call.address, call.length, call.access)
 
 
-@record
 class ImportMr(Record):
     pd: u32
     mr: u32
@@ -110,7 +106,6 @@ def import_mr(call: ImportMr) -> None:
     call.handle, call.key, call.length = add(mr), mr.lkey, mr.length
 
 
-@record
 class AdviseMr(Record):
     pd: u32
     advice: u32
@@ -125,7 +120,6 @@ def advise_mr(call: AdviseMr) -> None:
     find(call.pd, PD).advise_mr(call.advice, call.flags, [SGE(call.address, call.length, call.lkey)])
 
 
-@record
 class AllocMw(Record):
     pd: u32
     type: u32
@@ -139,7 +133,6 @@ def alloc_mw(call: AllocMw) -> None:
     call.handle, call.key = add(mw), mw.rkey
 
 
-@record
 class BindMw(Record):
     qp: u32
     mw: u32
@@ -159,7 +152,6 @@ def bind_mw(call: BindMw) -> None:
     call.key = mw.rkey
 
 
-@record
 class AllocDm(Record):
     context: u32
     length: u64
@@ -186,7 +178,6 @@ def _device_memory(handle: int) -> DM:
     return find(handle, DM)
 
 
-@record
 class CopyDm(Record):
     dm: u32
     begin: u64

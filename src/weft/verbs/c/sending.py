@@ -10,19 +10,17 @@ from weft.verbs.c.calls import operation
 from weft.verbs.c.objects import find, find_or_none
 from weft.verbs.c.pairs import ProgramQP
 from weft.verbs.enums import ibv_wr_opcode
-from weft.verbs.hca.opcodes import WORD_BYTES
 from weft.verbs.hca.segment import Service
-from weft.verbs.hca.work import SendWork
+from weft.verbs.hca.work import WORD_BYTES, SendWork
 from weft.verbs.pyverbs.addr import AH
 from weft.verbs.pyverbs.mr import MR, MW, MWBindInfo
 from weft.verbs.pyverbs.wr import SendWR
 from weft.verbs.shm.layout import SendRequest, SgeRecord
-from weft.verbs.shm.record import Record, record, u32, u64
+from weft.verbs.shm.record import Record, u32, u64
 
 _W = ibv_wr_opcode
 
 
-@record
 class PostSend(Record):
     qp: u32
     request: u64  # a SendRequest, and its elements
@@ -99,7 +97,6 @@ def _request(call: PostSend) -> SendWR:
     return wr
 
 
-@record
 class FinishSend(Record):
     qp: u32
     code: u32  # from hca.execute

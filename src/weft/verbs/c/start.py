@@ -5,13 +5,12 @@ from __future__ import annotations
 import ctypes
 
 from weft.verbs.shm import native
-from weft.verbs.shm.record import Record, record, u64
+from weft.verbs.shm.record import Record, u64
 
 _Call = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int64, ctypes.c_void_p)
 _kept: list[object] = []  # objects whose addresses C has
 
 
-@record
 class EntryPoint(Record):
     """The addresses that the library and Python give each other."""
 

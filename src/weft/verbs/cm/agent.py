@@ -1,17 +1,27 @@
-"""Implement queue pair 1 of an adapter, which receives connection requests."""
+"""Implement queue pair 1 of an adapter, which receives connection requests.
+
+One process of this user and network namespace claims an address, a port or a service. A claim is a Unix socket, so it
+ends with its process. On systems other than Linux there are no claims.
+"""
 
 from __future__ import annotations
 
 import atexit
 import contextlib
 import errno
+import hashlib
+import os
 import secrets
+import sys
 from collections import deque
 from collections.abc import Callable
+from enum import StrEnum
+from pathlib import Path
 
+from weft import runtime
 from weft.verbs.attributes.address import read_route
+from weft.verbs.carriers.places import place
 from weft.verbs.cm.connection import CmConnection, CmNotice, Phase, Side
-from weft.verbs.cm.services import Claim, Kind, is_claimed
 from weft.verbs.enums import ibv_qp_state
 from weft.verbs.hca.adapter import Adapter
 from weft.verbs.hca.completion import CompletionQueue
@@ -21,6 +31,35 @@ from weft.verbs.hca.receiving import ReceiveQueue
 from weft.verbs.hca.segment import PSN_MASK, Op, Segment, Service
 from weft.wire import cm
 from weft.wire.format import Format
+
+
+class Kind(StrEnum):
+    SERVICE = "service"  # has a listener
+    PORT = "port"  # bound
+    PROCESS = "process"  # a process itself, for checks that it is alive
+
+
+class Claim:
+    """A claim of one process on a service of a GID. Creating it raises OSError if another process has it."""
+
+    def __init__(self, gid: int, service: int, kind: Kind = Kind.SERVICE) -> None:
+        self._held = runtime.Inbox(_path(gid, service, kind)) if sys.platform == "linux" else None
+
+    def close(self) -> None:
+        if self._held is not None:
+            self._held.close()
+
+
+def is_claimed(gid: int, service: int, kind: Kind = Kind.SERVICE) -> bool:
+    return sys.platform == "linux" and runtime.is_alive(_path(gid, service, kind))
+
+
+def _path(gid: int, service: int, kind: Kind) -> Path:
+    """Return the path of a claim's socket: a digest, because such a path must be short."""
+    network = os.stat("/proc/self/ns/net").st_ino  # addresses are per network namespace
+    digest = hashlib.sha256(f"{network} {gid} {service}".encode()).hexdigest()[:16]
+    return place() / f"{kind}-{digest}"
+
 
 QP1, QP1_KEY = 1, 0x8001_0000
 _PORT_SPACE_SHIFT = 16

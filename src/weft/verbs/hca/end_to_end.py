@@ -31,13 +31,12 @@ from dataclasses import replace
 from typing import Any, cast
 
 from weft.verbs.enums import ibv_event_type, ibv_qp_state, ibv_wc_status
-from weft.verbs.hca.opcodes import FOR_EVER, LOCAL, RNR_MS, Control
 from weft.verbs.hca.parts import Host
 from weft.verbs.hca.queue_pair import RECEIVES, QueuePair, Settings
 from weft.verbs.hca.requester import Requester
 from weft.verbs.hca.responder import Responder
 from weft.verbs.hca.segment import ACK_UNLIMITED, NAK, Nak, Op, Segment, Service, is_ack, psn_after, psn_distance
-from weft.verbs.hca.work import SendWork
+from weft.verbs.hca.work import FOR_EVER, LOCAL, RNR_MS, Control, SendWork
 from weft.verbs.shm import layout, memory
 
 _S, _WC = ibv_qp_state, ibv_wc_status

@@ -20,8 +20,8 @@ from weft.jit import Kernel, part, quick_kernel
 from weft.verbs import enums as e
 from weft.verbs.hca.copying import copy
 from weft.verbs.hca.elements import LOCAL_WRITE, copy_all, element, find_elements, found, opened_there, sge
-from weft.verbs.hca.opcodes import OPS
 from weft.verbs.hca.segment import MESSAGE_MAX_BYTES, OWN_Q_KEY, Service
+from weft.verbs.hca.work import OPS
 from weft.verbs.shm import layout
 from weft.verbs.shm.atomic import acquire, move, release, take, view, where
 from weft.verbs.shm.meter import count, now_ns, takes_time, wait

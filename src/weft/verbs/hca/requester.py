@@ -13,10 +13,9 @@ import struct
 from weft.verbs.enums import IBV_SEND_FENCE, IBV_SEND_SIGNALED, ibv_qp_state, ibv_wc_status
 from weft.verbs.gpudirect.cuda import CudaError
 from weft.verbs.hca.carrier import MemoryPath
-from weft.verbs.hca.opcodes import ATOMICS, DATA, FOR_EVER, LOCAL, NAK_STATUS, OPS, RNR_MS, WORD_BYTES
 from weft.verbs.hca.queue_pair import QueuePair
 from weft.verbs.hca.segment import NAK, Nak, Op, Segment, Service, is_ack, is_rnr, packets_of, psn_after, psn_distance
-from weft.verbs.hca.work import SendWork
+from weft.verbs.hca.work import ATOMICS, DATA, FOR_EVER, LOCAL, NAK_STATUS, OPS, RNR_MS, WORD_BYTES, SendWork
 from weft.verbs.shm import memory
 from weft.verbs.shm.layout import CompletionRecord
 

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 
 from weft.verbs.enums import ibv_access_flags, ibv_event_type, ibv_qp_state, ibv_wc_flags, ibv_wc_opcode, ibv_wc_status
 from weft.verbs.gpudirect.cuda import CudaError
-from weft.verbs.hca.opcodes import ATOMICS, DATA
 from weft.verbs.hca.queue_pair import QueuePair
 from weft.verbs.hca.regions import Region
 from weft.verbs.hca.segment import (
@@ -30,7 +29,7 @@ from weft.verbs.hca.segment import (
     psn_after,
     psn_distance,
 )
-from weft.verbs.hca.work import ReceiveWork
+from weft.verbs.hca.work import ATOMICS, DATA, ReceiveWork
 from weft.verbs.shm import memory
 from weft.verbs.shm.layout import CompletionRecord
 

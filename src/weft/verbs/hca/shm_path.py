@@ -19,10 +19,9 @@ from weft.verbs.enums import IBV_SEND_INLINE, IBV_WC_GRH, ibv_wr_opcode
 from weft.verbs.gpudirect.cuda import in_use
 from weft.verbs.hca.carrier import Sender
 from weft.verbs.hca.gpu_copies import GpuCopies, Mapping
-from weft.verbs.hca.opcodes import OPS
 from weft.verbs.hca.queue_pair import QueuePair, mark
 from weft.verbs.hca.segment import Service
-from weft.verbs.hca.work import SendWork
+from weft.verbs.hca.work import OPS, SendWork
 from weft.verbs.shm import layout, native
 from weft.verbs.shm.layout import CompletionRecord
 from weft.verbs.shm.memory import Place, address_of

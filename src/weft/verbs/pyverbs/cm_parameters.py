@@ -1,19 +1,70 @@
-"""Define the parameters of connection requests: addresses, and the limits of each end."""
+"""Define the parameters and events of connection requests: addresses, the limits of each end, and multicast groups."""
 
 from __future__ import annotations
 
 import errno
 import ipaddress
 import socket
+from collections import deque
+from collections.abc import Callable
 from dataclasses import InitVar, dataclass, field
 
+from weft.verbs.attributes.address import AHAttr
 from weft.verbs.attributes.device import DeviceAttr
 from weft.verbs.attributes.objects import PyverbsObject, Unsigned
-from weft.verbs.cm.connection import Side
-from weft.verbs.enums.cm import RAI_NUMERICHOST, RAI_PASSIVE, rdma_port_space
+from weft.verbs.cm.connection import CmNotice, Side
+from weft.verbs.enums.cm import (
+    RAI_NUMERICHOST,
+    RAI_PASSIVE,
+    rdma_cm_event_type,
+    rdma_cm_join_mc_attr_mask,
+    rdma_port_space,
+)
 from weft.verbs.errors import PyverbsRDMAError, PyverbsUserError
-from weft.verbs.pyverbs.cm_events import CMEvent
-from weft.verbs.pyverbs.context import Context
+from weft.verbs.hca.adapter import Adapter
+from weft.verbs.pyverbs.cm_traffic import Traffic
+from weft.verbs.pyverbs.context import Context, the_adapter
+from weft.verbs.pyverbs.events import wait_for
+
+Owner = Callable[["CMEvent"], rdma_cm_event_type]  # handles an event of an identifier and returns the type to report
+Datagrams = tuple[AHAttr, int, int]  # destination: address, queue pair number, Q_Key
+
+
+class CMEventChannel(PyverbsObject):
+    """A queue of events from connection identifiers."""
+
+    def __init__(self) -> None:
+        self.events: deque[tuple[Owner, CmNotice]] = deque()
+        self._is_open = True
+
+    def next(self) -> tuple[Owner, CmNotice] | None:
+        if not self._is_open:
+            raise PyverbsRDMAError("Failed to create CMEvent", errno.EBADF, "the channel is closed")
+        return self.events.popleft() if self.events else None
+
+    def close(self) -> None:
+        self._is_open = False
+
+
+class CMEvent(PyverbsObject):
+    """The next event of a channel. `datagrams` is the destination for datagrams, if the event has one: see UDParam."""
+
+    def __init__(self, channel: CMEventChannel) -> None:
+        on_event, self.told = wait_for(the_adapter(), channel.next)
+        self.private_data = self.told.private_data
+        self.status = self.told.status  # of a failure: a negative errno, or the reason code of the peer
+        self.datagrams: Datagrams | None = None
+        self.event_type = on_event(self)
+
+    def event_str(self) -> str:
+        return rdma_cm_event_type(self.event_type).name
+
+    def ack_cm_event(self) -> None:
+        """Acknowledge the event. Nothing is to be freed."""
+
+    def close(self) -> None:
+        self.ack_cm_event()
+
 
 IPV4_PREFIX = 0xFFFF << 32  # prefix of an IPv4 address as a GID
 _PRIVATE_MAX_BYTES = 196
@@ -161,3 +212,58 @@ class JoinMCAttrEx(PyverbsObject):
     addr: AddrInfo
     comp_mask: Unsigned = Unsigned(32)
     join_flags: Unsigned = Unsigned(32)
+
+
+_E = rdma_cm_event_type
+
+
+class Groups(Traffic):
+    """An identifier's multicast groups. `_source` is the GID of the identifier."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._source = 0
+        self._groups: dict[int, int] = {}  # multicast GID by the address that the program joined
+
+    @property
+    def _adapter(self) -> Adapter:
+        return the_adapter()
+
+    def _tell(self, notice: CmNotice) -> None:
+        """Queue an event of the identifier."""
+        raise NotImplementedError
+
+    def join_multicast(
+        self, addr: AddrInfo | None = None, mc_attr: JoinMCAttrEx | None = None, context: object = None
+    ) -> None:
+        address = mc_attr.addr if mc_attr is not None else addr
+        action = "Failed to Join multicast"
+        if mc_attr is not None and not mc_attr.comp_mask & rdma_cm_join_mc_attr_mask.RDMA_CM_JOIN_MC_ATTR_ADDRESS:
+            raise PyverbsRDMAError(action, errno.EINVAL, "comp_mask lacks RDMA_CM_JOIN_MC_ATTR_ADDRESS")
+        if address is None or address.src is None:
+            raise PyverbsRDMAError(action, errno.EINVAL, "no group: give an address with src")
+        qp, group = self._queue_pair(action), self._adapter.carrier.join(address.src, self._source)
+        if group is None:
+            self._tell(CmNotice(kind=_E.RDMA_CM_EVENT_MULTICAST_ERROR, status=-errno.ETIMEDOUT))
+            return
+        with self._adapter.lock:
+            self._adapter.join(qp.core, group)
+            self._groups[address.src] = group
+        self._tell(CmNotice(kind=_E.RDMA_CM_EVENT_MULTICAST_JOIN, group=group))
+
+    def leave_multicast(self, addr: AddrInfo) -> None:
+        if addr.src not in self._groups:
+            raise PyverbsRDMAError("Failed to leave multicast", errno.EADDRNOTAVAIL, "not a member of that group")
+        with self._adapter.lock:
+            self._leave(addr.src)
+
+    def _leave_all(self) -> None:
+        for address in list(self._groups):
+            self._leave(address)
+
+    def _leave(self, address: int) -> None:
+        group, adapter = self._groups.pop(address), self._adapter
+        if self.qp is not None:
+            adapter.leave(self.qp.core, group)
+        if group not in adapter.groups:
+            adapter.carrier.leave(group, self._source)

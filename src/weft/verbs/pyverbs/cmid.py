@@ -16,9 +16,8 @@ from typing import ParamSpec
 
 from weft.verbs import enums as e
 from weft.verbs import hardware
-from weft.verbs.cm.agent import agent_of, service_id
+from weft.verbs.cm.agent import Claim, Kind, agent_of, service_id
 from weft.verbs.cm.connection import ADDRESSES_BYTES, CmConnection, CmNotice, Side
-from weft.verbs.cm.services import Claim, Kind
 from weft.verbs.enums import cm as ce
 from weft.verbs.enums import ibv_qp_attr_mask, ibv_qp_state
 from weft.verbs.enums.cm import rdma_cm_event_type, rdma_port_space
@@ -26,9 +25,17 @@ from weft.verbs.errors import PyverbsRDMAError, PyverbsUserError
 from weft.verbs.hca.carrier import TO_GROUP
 from weft.verbs.hca.segment import PSN_MASK
 from weft.verbs.pyverbs.addr import GID, AHAttr, GlobalRoute, own_index
-from weft.verbs.pyverbs.cm_events import CMEvent, CMEventChannel
-from weft.verbs.pyverbs.cm_groups import Groups
-from weft.verbs.pyverbs.cm_parameters import IPV4_PREFIX, AddrInfo, ConnParam, JoinMCAttrEx, UDParam, is_ipv4
+from weft.verbs.pyverbs.cm_parameters import (
+    IPV4_PREFIX,
+    AddrInfo,
+    CMEvent,
+    CMEventChannel,
+    ConnParam,
+    Groups,
+    JoinMCAttrEx,
+    UDParam,
+    is_ipv4,
+)
 from weft.verbs.pyverbs.cm_traffic import MASKS, UDP_KEY
 from weft.verbs.pyverbs.context import PORT, Context
 from weft.verbs.pyverbs.pd import PD

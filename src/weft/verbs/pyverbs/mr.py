@@ -64,9 +64,7 @@ class DmaBufMR(MR):
 
 
 class Buf(PyverbsCM):
-    """A buffer that the adapter allocates for a protection domain: whole pages that other processes can reach, as for
-    `MR(pd, length, access)`. It is at `addr`, and closes its regions.
-    """
+    """A buffer at `addr` that the adapter allocates, as for `MR(pd, length, access)`; it closes its regions."""
 
     def __init__(self, pd: PD, size: int) -> None:
         action = f"Failed to allocate ibv_buf of size {size}"

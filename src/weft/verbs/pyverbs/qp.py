@@ -28,8 +28,7 @@ from weft.verbs.pyverbs.eec import EEC
 from weft.verbs.pyverbs.mem_alloc import read
 from weft.verbs.pyverbs.pd import PD
 from weft.verbs.pyverbs.qp_attributes import ECE, QPAttr, QPCap, QPRateLimitAttr
-from weft.verbs.pyverbs.qp_init import QPInitAttr, QPInitAttrEx
-from weft.verbs.pyverbs.queue_pair import QP
+from weft.verbs.pyverbs.queue_pair import QP, QPInitAttr, QPInitAttrEx
 from weft.verbs.pyverbs.windows import MW, Binding, MWBindInfo
 from weft.verbs.pyverbs.wr import SGE
 from weft.verbs.shm.memory import Place

@@ -1,13 +1,13 @@
-"""Queue pairs: what programs send and receive with."""
+"""Queue pairs, with which programs send and receive, and their initial attributes."""
 
 from __future__ import annotations
 
 import errno
 
 from weft.verbs import enums as e
-from weft.verbs.attributes.objects import table
-from weft.verbs.attributes.text import qp_state_to_str, qp_type_to_str
-from weft.verbs.enums import ibv_qp_attr_mask, ibv_qp_state, ibv_qp_type, ibv_wr_opcode
+from weft.verbs.attributes.objects import Unsigned, table
+from weft.verbs.attributes.text import name_flags, qp_state_to_str, qp_type_to_str
+from weft.verbs.enums import IBV_QPT_UD, ibv_qp_attr_mask, ibv_qp_state, ibv_qp_type, ibv_wr_opcode
 from weft.verbs.errors import PyverbsRDMAError, PyverbsUserError
 from weft.verbs.hca.carrier import MemoryPath
 from weft.verbs.hca.completion import CompletionQueue
@@ -16,14 +16,121 @@ from weft.verbs.hca.receiving import ReceiveQueue
 from weft.verbs.hca.segment import PSN_MASK, Service
 from weft.verbs.hca.work import Refused, SendWork
 from weft.verbs.pyverbs.context import Context
+from weft.verbs.pyverbs.cq import CQ, CQEX
+from weft.verbs.pyverbs.eec import RDD
 from weft.verbs.pyverbs.pd import PD
 from weft.verbs.pyverbs.posting import post_chain, prepare, receive_work, send_work
-from weft.verbs.pyverbs.qp_attributes import ECE, QPAttr, QPRateLimitAttr
+from weft.verbs.pyverbs.qp_attributes import ECE, QPAttr, QPCap, QPRateLimitAttr
 from weft.verbs.pyverbs.qp_changes import Changeable, copy_attributes
-from weft.verbs.pyverbs.qp_init import QPInitAttr, QPInitAttrEx
+from weft.verbs.pyverbs.srq import SRQ
 from weft.verbs.pyverbs.windows import MW, Binding, MWBind
 from weft.verbs.pyverbs.wr import RecvWR, SendWR
+from weft.verbs.pyverbs.xrcd import XRCD
 from weft.verbs.shm.memory import total
+
+_MASKS = {1: "PD", 2: "XRCD", 4: "Create Flags", 8: "Max TSO header", 16: "Indirection Table", 32: "RX hash"}
+_CREATE_FLAGS = {
+    1: "Block self mcast loopback",
+    2: "Scatter FCS",
+    4: "CVLAN stripping",
+    8: "Source QPN",
+    16: "PCI write end padding",
+}  # pyverbs numbers them from 0, unlike verbs.h
+
+
+class QPInitAttr(QPCap):
+    """The attributes of a new queue pair. `cap` is a copy, as in pyverbs: to change a value, set `max_send_wr` etc.
+
+    `rdd` is the domain of a queue pair for reliable datagrams; pyverbs does not have it.
+    """
+
+    qp_type = Unsigned(32)
+    sq_sig_all = Unsigned(32)
+
+    def __init__(
+        self,
+        qp_type: int = IBV_QPT_UD,
+        qp_context: object = None,
+        scq: CQ | CQEX | None = None,
+        rcq: CQ | CQEX | None = None,
+        srq: SRQ | None = None,
+        cap: QPCap | None = None,
+        sq_sig_all: int = 1,
+        rdd: RDD | None = None,
+    ) -> None:
+        self.take(cap)
+        self.qp_type, self.sq_sig_all = qp_type, sq_sig_all
+        self.qp_context, self.srq, self.rdd = qp_context, srq, rdd
+        self.send_cq, self.recv_cq = _checked(scq), _checked(rcq)
+
+    @property
+    def cap(self) -> QPCap:
+        return self.only_cap()
+
+    @cap.setter
+    def cap(self, val: QPCap) -> None:
+        self.take(val)
+
+    def __str__(self) -> str:
+        head = {"QP type": qp_type_to_str(self.qp_type), "SQ sig. all": self.sq_sig_all}
+        return table(**head) + "QP caps:\n" + self._lines("    ")
+
+
+def _checked(cq: CQ | CQEX | None) -> CQ | CQEX | None:
+    if cq is not None and not isinstance(getattr(cq, "core", None), CompletionQueue):
+        raise PyverbsUserError(f"Expected CQ/CQEX, got {type(cq)}")
+    return cq
+
+
+class QPInitAttrEx(QPInitAttr):
+    """The attributes of a new extended queue pair; `comp_mask` selects those that are set."""
+
+    comp_mask = Unsigned(32)
+    create_flags = Unsigned(32)
+    max_tso_header = Unsigned(16)
+    source_qpn = Unsigned(32)
+    send_ops_flags = Unsigned(64)
+
+    def __init__(
+        self,
+        qp_type: int = IBV_QPT_UD,
+        qp_context: object = None,
+        scq: CQ | CQEX | None = None,
+        rcq: CQ | CQEX | None = None,
+        srq: SRQ | None = None,
+        cap: QPCap | None = None,
+        sq_sig_all: int = 0,
+        comp_mask: int = 0,
+        pd: PD | None = None,
+        xrcd: XRCD | None = None,
+        create_flags: int = 0,
+        max_tso_header: int = 0,
+        source_qpn: int = 0,
+        hash_conf: object = None,
+        ind_table: object = None,
+        send_ops_flags: int = 0,
+        rdd: RDD | None = None,
+    ) -> None:
+        super().__init__(qp_type, qp_context, scq, rcq, srq, cap, sq_sig_all, rdd)
+        self.comp_mask, self.pd, self.xrcd, self.create_flags = comp_mask, pd, xrcd, create_flags
+        self.max_tso_header, self.source_qpn, self.send_ops_flags = max_tso_header, source_qpn, send_ops_flags
+        self.hash_conf, self.ind_table = hash_conf, ind_table
+
+    def mask_to_str(self, mask: int) -> str:
+        return name_flags(mask, _MASKS)
+
+    def flags_to_str(self, flags: int) -> str:
+        return name_flags(flags, _CREATE_FLAGS)
+
+    def __str__(self) -> str:
+        tail = {
+            "comp mask": self.mask_to_str(self.comp_mask),
+            "create flags": self.flags_to_str(self.create_flags),
+            "max TSO header": self.max_tso_header,
+            "Source QPN": self.source_qpn,
+        }
+        return super().__str__() + table(**tail)
+
 
 INLINE_MAX_BYTES = 4096
 _S, _M, _T = ibv_qp_state, ibv_qp_attr_mask, ibv_qp_type

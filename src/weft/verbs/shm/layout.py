@@ -7,7 +7,7 @@ A queue is a ring: `head` counts what was put in, `tail` what was taken out; ent
 
 from __future__ import annotations
 
-from weft.verbs.shm.record import Record, record, u32, u64
+from weft.verbs.shm.record import Record, u32, u64
 from weft.wire.headers import GRH
 
 COPY = 256  # offset of the Copy
@@ -23,7 +23,6 @@ NO_REFERENCE = 4096  # in the place of one: no other process may use the region
 ON_GPU = 1 << 62  # in an address, as kernels hand it on: it is a GPU's
 
 
-@record
 class Header(Record):
     lock: u64  # 0, or the process that has it
     process: u64  # owner of the memory; 0 when it is closed
@@ -31,7 +30,6 @@ class Header(Record):
     length: u64  # bytes
 
 
-@record
 class Copy(Record):
     """A long copy that another process makes, which has the lock: who polls here and finds nothing takes parts of it.
 
@@ -51,7 +49,6 @@ class Copy(Record):
     is_ours: u64  # 1: to here
 
 
-@record
 class RegionRecord(Record):
     """A region at the index of its key, the upper 24 bits, modulo REGIONS_MAX.
 
@@ -68,7 +65,6 @@ class RegionRecord(Record):
     kind: u64  # 0: it is closed; of a GPU's plus where its reference is (`gpu.Shown`), which begins at a page
 
 
-@record
 class QueuePairRecord(Record):
     """A queue pair; number n is at n modulo QUEUE_PAIRS_MAX."""
 
@@ -102,7 +98,6 @@ class QueuePairRecord(Record):
     unacked: u64  # 1: packets of send requests are under way, or their acknowledgements
 
 
-@record
 class ReceiveQueueRecord(Record):
     """A receive queue, followed by its ring of requests, each with `max_sge` elements."""
 
@@ -114,7 +109,6 @@ class ReceiveQueueRecord(Record):
     returned: u64  # requests that were taken and not used
 
 
-@record
 class CompletionQueueRecord(Record):
     """A completion queue, followed by its ring of completions."""
 
@@ -127,7 +121,6 @@ class CompletionQueueRecord(Record):
     bell: u64
 
 
-@record
 class CompletionRecord(Record):
     """A completion. With an error `status` only `wr_id`, `qp_num` and `vendor_err` are valid besides."""
 
@@ -159,7 +152,6 @@ COMPLETION_BYTES = CompletionRecord.size + SHORT_BYTES  # from one to the next
 # Requests of programs, for rings and shared-memory paths (`execute`); packing checks that numbers fit.
 
 
-@record
 class SendRequest(Record):
     opcode: u32
     flags: u32
@@ -173,13 +165,11 @@ class SendRequest(Record):
     number: u64  # 0, or of one that was posted before: which one of its queue pair
 
 
-@record
 class ReceiveRequest(Record):
     wr_id: u64
     num_sge: u32
 
 
-@record
 class SgeRecord(Record):
     """An element of a request, stored behind it."""
 
@@ -188,7 +178,6 @@ class SgeRecord(Record):
     lkey: u32
 
 
-@record
 class MeterRecord(Record):
     """A meter of the packets between two ports of a lab that shared memory replaces, and of their time."""
 
@@ -205,7 +194,6 @@ class MeterRecord(Record):
 # The memory of a shared-memory path: this record, a request, the addresses of its elements, and `Scratch`.
 
 
-@record
 class PathRecord(Record):
     """A path. Addresses are of this process unless noted; `fill_in` sets those from `request` on."""
 
@@ -236,14 +224,12 @@ class PathRecord(Record):
     scratch: u64
 
 
-@record
 class Word(Record):
     """A word of memory."""
 
     value: u64
 
 
-@record
 class Box(Record):
     """A completion queue, as the kernel that takes from it gets it: addresses."""
 
@@ -251,7 +237,6 @@ class Box(Record):
     memory: u64  # memory of the adapter, if places of send requests are freed; else 0
 
 
-@record
 class Scratch(Record):
     """The scratch memory for system calls, and for the two values of an atomic operation."""
 

@@ -7,7 +7,7 @@ from numba.core import types
 
 from weft.jit import Kernel, part
 from weft.verbs.shm.atomic import add, view
-from weft.verbs.shm.record import Record, record, u64
+from weft.verbs.shm.record import Record, u64
 from weft.verbs.shm.requests import ANSWERED, ATOMICS, READ, SEND_IMM, WRITE, WRITE_IMM
 from weft.wire.crc import ICRC_BYTES
 from weft.wire.headers import AETH, BTH, RETH, AtomicAckETH, AtomicETH, ImmDt
@@ -19,7 +19,6 @@ _ATOMIC, _VALUE = AtomicETH.size, AtomicAckETH.size
 _clock: Kernel = types.ExternalFunction("clock_gettime", types.int32(types.int32, types.int64))
 
 
-@record
 class Timespec(Record):
     """The struct timespec of the system."""
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from weft.verbs.shm import layout
 from weft.verbs.shm.memory import address_of
-from weft.verbs.shm.record import Record, record, u64
+from weft.verbs.shm.record import Record, u64
 
 Numbers = tuple[int, ...]
 _ARGUMENTS = {"lock": 2, "unlock": 1, "load": 1, "publish": 2, "free_from": 2, "take": 2, "add": 3, "vcrc": 2}
@@ -25,7 +25,6 @@ publish: Callable[[int, int], None]
 free_from: Callable[[int, int], None]
 
 
-@record
 class Linked(Record):
     """The addresses of C functions; all arguments and results are 64-bit numbers."""
 

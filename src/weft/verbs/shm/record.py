@@ -1,6 +1,5 @@
 """Records that processes share: declared once, and read by the same names in Python, in kernels and in C.
 
-    @record
     class Word(Record):
         value: u64
 
@@ -15,14 +14,29 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from typing import ClassVar, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+
+if TYPE_CHECKING:
+    from _ctypes import _PyCStructType as StructType
+else:
+    StructType = type(ctypes.Structure)
 
 u64: TypeAlias = int
 u32: TypeAlias = int
 _PACKED = {"u64": "Q", "u32": "I4x"}
 
 
-class Record(ctypes.Structure):
+class _Declared(StructType):
+    """The metaclass of records: the fields of a structure are its annotations."""
+
+    def __new__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> _Declared:
+        fields = namespace.get("__annotations__", {}) if bases != (ctypes.Structure,) else {}
+        form = struct.Struct("<" + " ".join(_PACKED[kind] for kind in fields.values()))
+        namespace |= {"names": tuple(fields), "form": form, "size": form.size}
+        return super().__new__(cls, name, bases, namespace | {"_fields_": [(each, ctypes.c_uint64) for each in fields]})
+
+
+class Record(ctypes.Structure, metaclass=_Declared):
     """A C structure. `form` packs all fields in order and checks that numbers fit; `size` is in bytes."""
 
     names: ClassVar[tuple[str, ...]]
@@ -41,18 +55,6 @@ class Record(ctypes.Structure):
 
     def clear(self) -> None:
         ctypes.memset(ctypes.addressof(self), 0, self.size)
-
-
-R = TypeVar("R", bound=Record)
-
-
-def record(declared: type[R]) -> type[R]:
-    """Give it the fields that it declares."""
-    fields = declared.__annotations__
-    declared._fields_ = [(name, ctypes.c_uint64) for name in fields]
-    declared.names, declared.size = tuple(fields), ctypes.sizeof(declared)
-    declared.form = struct.Struct("<" + " ".join(_PACKED[kind] for kind in fields.values()))
-    return declared
 
 
 def write_header(*records: type[Record]) -> str:

@@ -68,9 +68,7 @@ class Document:
         raise FileError(self.path, self.line(place), key, f"{hint}of the keys {', '.join(allowed)}".removeprefix("of "))
 
     def convert(self, place: Place, type_: type[T], *, strict: bool = False) -> T:
-        """Convert the value at a place to a type, or raise FileError for the part that does not fit. Strict: "1" is no
-        number.
-        """
+        """Convert the value at a place to a type, or raise FileError for the part that differs: "1" is no number."""
         value = self.at(place)
         try:
             return msgspec.convert(value, type_, strict=strict, str_keys=True)

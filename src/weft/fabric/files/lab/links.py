@@ -10,13 +10,35 @@ import msgspec
 import numpy as np
 
 from weft.errors import ConfigError, UnknownName
+from weft.fabric import catalog
 from weft.fabric.columns import LinkColumns
 from weft.fabric.files.lab.document import Document, Place, Struct
-from weft.fabric.files.lab.hardware import find_model
 from weft.fabric.files.lab.ranges import expand
 from weft.fabric.kinds import Medium, NodeKind
 from weft.fabric.model import Fabric
 from weft.fabric.rates import Speed, parse_label
+
+Model = catalog.Switch | catalog.Adapter
+
+
+@lru_cache(maxsize=1024)
+def find_model(name: str | None) -> Model | None:
+    """Return the switch or adapter with this name, None if the catalog has none."""
+    try:
+        entry = catalog.find(name or "")
+    except UnknownName:
+        return None
+    return entry if isinstance(entry, catalog.Switch | catalog.Adapter) else None
+
+
+def kind_of(model: Model) -> NodeKind:
+    return NodeKind.SWITCH if isinstance(model, catalog.Switch) else NodeKind.HCA
+
+
+def ports_of(model: Model) -> int:
+    """Return the number of ports of a node; each port of an adapter is a separate node."""
+    return model.ports if isinstance(model, catalog.Switch) else 1
+
 
 MEDIA = {medium.name.lower(): medium for medium in Medium}
 
@@ -35,9 +57,7 @@ class LinkEntry(Struct):
 
 
 def plug(doc: Document, count: int, fabric: Fabric) -> Fabric:
-    """Return the fabric with the cables of the file. Named ports are assigned first; then nodes and servers get free
-    ones.
-    """
+    """Return the fabric with the cables of the file: first those of named ports, then those of nodes and servers."""
     panel = _Panel(doc, fabric)
     cables: list[tuple[Place, LinkEntry]] = []
     ends: list[_End] = []  # two of each cable

@@ -15,8 +15,7 @@ from weft.errors import ConfigError, UnknownName
 from weft.fabric import catalog
 from weft.fabric.build import MAX_PORTS, FabricBuilder
 from weft.fabric.files.lab.document import Document, Place, Struct
-from weft.fabric.files.lab.hardware import find_model, kind_of, ports_of
-from weft.fabric.files.lab.links import join
+from weft.fabric.files.lab.links import find_model, join, kind_of, ports_of
 from weft.fabric.files.lab.ranges import expand
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric

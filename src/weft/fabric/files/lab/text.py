@@ -19,8 +19,7 @@ from weft.errors import ConfigError
 from weft.fabric import catalog
 from weft.fabric.build import FabricBuilder
 from weft.fabric.files.lab.document import Document
-from weft.fabric.files.lab.hardware import find_model, kind_of, ports_of
-from weft.fabric.files.lab.links import Device, default_line, devices
+from weft.fabric.files.lab.links import Device, default_line, devices, find_model, kind_of, ports_of
 from weft.fabric.files.lab.nodes import add_nodes, default_box
 from weft.fabric.files.lab.ranges import RANGE, compress, runs
 from weft.fabric.kinds import Medium, NodeKind

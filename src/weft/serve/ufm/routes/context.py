@@ -22,10 +22,9 @@ from weft.serve.desired import NotFoundError
 from weft.serve.fabric_actions import FabricActions
 from weft.serve.faults import Faults
 from weft.serve.problems import respond, status_of
-from weft.serve.ufm.instances import Instances
 from weft.serve.ufm.jobs import Journal
 from weft.serve.ufm.shapes import Picture
-from weft.serve.ufm.telemetry import Telemetry
+from weft.serve.ufm.telemetry import Instances, Telemetry
 from weft.serve.ufm.watch import Watch
 
 

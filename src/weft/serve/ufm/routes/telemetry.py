@@ -15,13 +15,13 @@ from weft.serve.console.monitor import FabricMonitor
 from weft.serve.problems import handle_errors
 from weft.serve.settings import Settings
 from weft.serve.ufm import health
-from weft.serve.ufm.instances import InstanceOrder
 from weft.serve.ufm.routes.context import Route, UfmContext, answer_json, body_of, context_of, telemetry_of
 from weft.serve.ufm.shapes import Picture
 from weft.serve.ufm.telemetry import (
     CONVERTED_ENTERPRISE,
     LOW_FREQ_DEBUG,
     METRICS,
+    InstanceOrder,
     Telemetry,
     read_ago,
     read_list,

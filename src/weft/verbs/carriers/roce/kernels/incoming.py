@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from weft.jit import lean_kernel, part
-from weft.verbs.carriers.roce.kernels.native import crc_and_copy, crc_byte, crc_of, recvmsg
-from weft.verbs.carriers.roce.kernels.outer import get24, outer_crc
+from weft.verbs.carriers.roce.kernels.native import crc_and_copy, crc_byte, crc_of, get24, outer_crc, recvmsg
 from weft.verbs.carriers.roce.layout import (
     CONGESTED,
     CONTROL_AT,

@@ -11,8 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from weft.jit import lean_kernel, part
-from weft.verbs.carriers.roce.kernels.native import crc_byte, crc_of, errno, sendmsg
-from weft.verbs.carriers.roce.kernels.outer import outer_crc
+from weft.verbs.carriers.roce.kernels.native import crc_byte, crc_of, errno, outer_crc, sendmsg
 from weft.verbs.carriers.roce.layout import (
     CONTROL_AT,
     CONTROL_BYTES,

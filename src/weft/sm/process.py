@@ -1,16 +1,19 @@
-"""Compile and load the manager's kernels: bring up a small subnet in this process, and again after a fault.
+"""The manager's process: kernels that are compiled and loaded before a sweep needs them, and signals.
 
-At the first start after an installation kernels are compiled, which takes half a minute. No request would be answered
-during that time, and a standby would take over, so it is done before the first MAD. If they are in the cache, a kernel
-loads in milliseconds: the first sweep loads those that it needs, and a thread loads the others, which the sweep after a
-fault needs, when the subnet is up and idle. Kernels of other routing engines are loaded when these engines route.
+The kernels are compiled by bringing up a small subnet in this process, and again after a fault. At the first start
+after an installation that takes half a minute. No request would be answered during that time, and a standby would take
+over, so it is done before the first MAD. If they are in the cache, a kernel loads in milliseconds: the first sweep
+loads those that it needs, and a thread loads the others, which the sweep after a fault needs, when the subnet is up and
+idle. Kernels of other routing engines are loaded when these engines route.
 """
 
 from __future__ import annotations
 
 import hashlib
 import io
-from contextlib import suppress
+import signal
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from threading import Thread
 
@@ -20,6 +23,18 @@ from weft.jit import cache_folder
 from weft.sm.conf.options import Options
 from weft.sm.events import Log
 from weft.sm.run import SubnetManager
+
+
+@contextmanager
+def obeying_signals(manager: SubnetManager) -> Iterator[None]:
+    """Handle signals as OpenSM does; restore the previous handlers afterwards."""
+    on_signal = {signal.SIGTERM: manager.stop, signal.SIGINT: manager.stop, signal.SIGHUP: manager.reload}
+    with ExitStack() as stack:
+        for number, act in on_signal.items():
+            before = signal.signal(number, lambda *_, act=act: act())
+            stack.callback(signal.signal, number, before)
+        yield
+
 
 # Modules whose kernels run in the manager's own thread; those of routing run in another.
 KERNELS = ("weft.wire.kernels", "weft.sm.mcast.tree_kernels", "weft.sm.ucast.upload_waits", "weft.sm.sa.kernels")
