@@ -241,7 +241,7 @@ def _costs(comparison: Comparison) -> str:
         bill = outcome.bill
         bought = (
             "<br>".join(_line(item) for kind in kinds for item in bill.of_kind(kind))
-            for kinds in (("switch",), ("adapter",), ("cable", "transceiver", "fibre"))
+            for kinds in (("switch", "board"), ("adapter",), ("cable", "transceiver", "fibre"))
         )
         per_gpu = str(bill.per_gpu or "no price")
         left_out = clean(without_price(bill)) or "nothing"

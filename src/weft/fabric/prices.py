@@ -30,6 +30,7 @@ ELECTRICITY = "kWh of electricity"
 YEARS, PUE = "years of use", "PUE"  # figures that are not in dollars
 _MAKERS = {Technology.INFINIBAND: "InfiniBand", Technology.ETHERNET: "Ethernet", Technology.OMNI_PATH: "Omni-Path"}
 _CABLES = {Medium.DAC: "DAC cable", Medium.ACC: "ACC cable", Medium.AOC: "AOC cable"}  # per link
+DIRECTOR_PARTS = ("chassis", "leaf board", "spine board", "management module")
 TRANSCEIVER, FIBRE = "transceiver port", "fibre"
 _FAST, _FAST_GBIT_S = "800G", 800  # parts of this rate have separate default prices
 _HINT = "`weft catalog` lists parts."
@@ -106,6 +107,12 @@ class Prices:
             case catalog.Cable() if entry.transceivers is None:
                 return self.cable(entry, entry.links)
         return None
+
+    def part(self, director: catalog.Switch, part: str, chips: int) -> Price | None:
+        """Return the price of a part of a director, by default that of the ports of its chips."""
+        port = f"{_MAKERS[director.technology]} switch port"
+        defaults = _defaults(port, director.rate_gbit_s) if chips else ()
+        return self.named(f"{director.name} {part}", defaults, chips * director.ports)
 
     def cable(self, entry: catalog.Cable, links: int) -> Price | None:
         """Return the price of a cable that carries so many links; a leg of a splitter may be unused."""
@@ -221,6 +228,7 @@ def _price(document: Document, name: str, form: type[_Quote] | type[_Figure]) ->
 def _names() -> tuple[str, ...]:
     """Return the names of all parts and defaults that can have a price."""
     boxes = [entry.name for entry in (*catalog.switches(), *catalog.adapters(), *catalog.servers())]
+    boxes += [f"{entry.name} {part}" for entry in catalog.switches() if entry.chassis for part in DIRECTOR_PARTS]
     cables = [cable.name for cable in catalog.cables() if cable.transceivers is None]
     optical = [cable for cable in catalog.cables() if cable.transceivers]
     parts = [(*(cable.transceivers or ()), cable.flat_transceiver, cable.part) for cable in optical]

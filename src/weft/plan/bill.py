@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -22,17 +23,18 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from weft.fabric import catalog
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
-from weft.fabric.prices import FIBRE, Band, Price, Prices
+from weft.fabric.prices import DIRECTOR_PARTS, FIBRE, Band, Price, Prices
 from weft.plan.floor.cables import Cabling, cable
 from weft.plan.floor.parts import Part, list_parts
 from weft.plan.floor.racks import place
 from weft.plan.floor.room import Room
 
-KINDS = ("switch", "adapter", "cable", "transceiver", "fibre")
+KINDS = ("switch", "board", "adapter", "cable", "transceiver", "fibre")
 _NOTHING = Band(low_usd=0.0, high_usd=0.0)
 
 
@@ -40,7 +42,7 @@ _NOTHING = Band(low_usd=0.0, high_usd=0.0)
 class Item:
     """A line of a bill."""
 
-    kind: str  # switch, adapter, cable, transceiver, fibre, server
+    kind: str  # switch, board of a director, adapter, cable, transceiver, fibre, server
     name: str  # in the catalog, or a description
     count: int
     price: Price | None = None  # each
@@ -98,7 +100,7 @@ class Bill:
     @property
     def complete(self) -> bool:
         """The bill has a price for all switches and adapters; without them the total would be far too low."""
-        return not any(item.kind in ("switch", "adapter") for item in self.missing)
+        return not any(item.kind in ("switch", "board", "adapter") for item in self.missing)
 
     @property
     def power_w(self) -> float:
@@ -258,14 +260,44 @@ def _models(fabric: Fabric, nodes: np.ndarray) -> list[str]:
 def _switches(fabric: Fabric, prices: Prices) -> list[Item]:
     by_name = {switch.name: switch for switch in catalog.switches()}
     nodes = fabric.of_kind(NodeKind.SWITCH)
-    kinds = Counter(zip(_models(fabric, nodes), fabric.nodes.n_ports[nodes].tolist(), strict=True))
+    models = _models(fabric, nodes)
+    directors = [by_name[name] for name in dict.fromkeys(models) if name in by_name and by_name[name].chassis]
     items: Counter[Item] = Counter()
+    for director in directors:
+        is_chip = np.array([name == director.name for name in models], bool)
+        items += _director(director, fabric, nodes[is_chip], prices)
+        nodes, models = nodes[~is_chip], [name for name in models if name != director.name]
+    kinds = Counter(zip(models, fabric.nodes.n_ports[nodes].tolist(), strict=True))
     for (model, ports), count in sorted(kinds.items()):
         items[_switch(by_name.get(model), model, ports, prices)] += count
     return [
         replace(item, count=count, power_w=None if item.power_w is None else count * item.power_w)
         for item, count in items.items()
     ]
+
+
+def _director(director: catalog.Switch, fabric: Fabric, chips: NDArray[np.integer], prices: Prices) -> Counter[Item]:
+    """Return the parts of all directors of a model as they are sold: chassis, boards and management modules."""
+    chassis = director.chassis
+    assert chassis is not None
+    n_chassis = len(set(fabric.nodes.system_guid[chips].tolist()))
+    boards = {re.sub(r"-U\d+$", "", fabric.nodes.name[chip]) for chip in chips.tolist()}
+    leaf, spine = (sum(bool(re.search(rf"-{letter}\d+$", board)) for board in boards) for letter in "LS")
+    counts = (n_chassis, leaf, spine, n_chassis * chassis.management_modules)
+    parts = zip(DIRECTOR_PARTS, counts, (0, chassis.leaf_chips, 1, 0), strict=True)
+    return Counter(
+        {
+            Item(
+                kind="switch" if part == "chassis" else "board",
+                name=f"{director.name} {part}",
+                count=1,
+                price=prices.part(director, part, n_chips),
+                power_w=None if director.power_w is None else n_chips * director.power_w,
+                note=f"{n_chips} chips of {director.ports} ports" if n_chips > 1 else "",
+            ): count
+            for part, count, n_chips in parts
+        }
+    )
 
 
 def _switch(box: catalog.Switch | None, model: str, ports: int, prices: Prices) -> Item:

@@ -95,8 +95,14 @@ def size(request: Request) -> Size:
 def count(spec: str, fabric: Fabric) -> Size:
     """Count the switches and cables of a fabric."""
     level = levels(fabric)
-    switches = level[(fabric.nodes.kind == NodeKind.SWITCH) & (level > 0)]
-    ends = np.sort(np.stack([level[end[fabric.network_links]] for end in fabric.link_nodes]), axis=0)
+    nodes = np.flatnonzero((fabric.nodes.kind == NodeKind.SWITCH) & (level > 0))
+    order = nodes[np.argsort(level[nodes], kind="stable")]  # a director counts at its lowest level
+    _, first = np.unique(fabric.nodes.system_guid[order], return_index=True)
+    switches = level[order[first]]
+    a, b = fabric.link_nodes
+    inside = (level[a] > 0) & (level[b] > 0) & (fabric.nodes.system_guid[a] == fabric.nodes.system_guid[b])
+    cabled = fabric.network_links & ~inside
+    ends = np.sort(np.stack([level[end[cabled]] for end in (a, b)]), axis=0)
     joined = Counter(zip(*ends[:, ends[0] != NO_LEVEL].tolist(), strict=True))
     return Size(
         spec=spec,

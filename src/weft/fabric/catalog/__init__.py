@@ -22,6 +22,7 @@ import msgspec
 from weft.errors import ConfigError, find_named
 from weft.fabric.catalog.entries import Adapter as Adapter
 from weft.fabric.catalog.entries import Cable as Cable
+from weft.fabric.catalog.entries import Chassis as Chassis
 from weft.fabric.catalog.entries import Cpu as Cpu
 from weft.fabric.catalog.entries import Ends as Ends
 from weft.fabric.catalog.entries import Entry as Entry
@@ -35,6 +36,7 @@ from weft.fabric.rates import Speed, parse_label, read_catalog
 __all__ = [
     "Adapter",
     "Cable",
+    "Chassis",
     "Cpu",
     "Ends",
     "Entry",

@@ -57,6 +57,16 @@ class _Line(Entry, frozen=True, forbid_unknown_fields=True, kw_only=True):
         return Speed.label(*self.line)
 
 
+class Chassis(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A director: leaf boards with the ports, and spine boards that join them, in a two-level Clos of equal chips."""
+
+    height_u: int
+    leaf_boards: int
+    leaf_chips: int  # of a leaf board; half of the ports of each lead to the spine boards
+    spine_boards: int  # of one chip each
+    management_modules: int
+
+
 class Switch(_Line, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A switch of one chip or one box. A cage may hold more than one port."""
 
@@ -68,8 +78,14 @@ class Switch(_Line, frozen=True, forbid_unknown_fields=True, kw_only=True):
     height_u: int  # in rack units
     latency_ns: float | None = None  # port to port, as the vendor claims
     sharp: bool = False  # reduces in the network
-    chip_of: str = ""  # the director whose chip this is, sold only in it; empty: sold by itself
+    chassis: Chassis | None = None  # the director that has chips of this entry; None: the entry is sold by itself
     breakout: dict[str, int] = msgspec.field(default_factory=dict)  # slower speed -> ports that the cages split into
+
+    @property
+    def box_ports(self) -> int:
+        """The number of ports of the whole box: 800 of a CS8500, whose chips have 40 each."""
+        director = self.chassis
+        return self.ports if director is None else director.leaf_boards * director.leaf_chips * self.ports // 2
 
     @property
     def speeds(self) -> tuple[str, ...]:
@@ -92,6 +108,8 @@ class Switch(_Line, frozen=True, forbid_unknown_fields=True, kw_only=True):
     @property
     def summary(self) -> str:
         split = "".join(f" or {ports} × {speed}" for speed, ports in self.breakout.items())
+        if self.chassis is not None:
+            return f"director of {self.box_ports} × {self.label}, chips of {self.ports} ports"
         return f"{self.ports} × {self.label}{split} in {self.cages} {self.cage} cages"
 
 

@@ -44,13 +44,13 @@ class Switching(TypedDict, total=False):
 class Builder(FabricBuilder):
     """A collector of switches, servers and cables of chosen hardware; `build` checks them and returns the fabric."""
 
-    def __init__(self, name: str, *, server: str, **switching: Unpack[Switching]) -> None:
+    def __init__(self, name: str, *, server: str, takes_director: bool = False, **switching: Unpack[Switching]) -> None:
         super().__init__(name)
         switch, radix, speed = switching.get("switch"), switching.get("radix"), switching.get("speed")
         self.template = catalog.server(server)
         adapter = self.template.adapter
         line = parse_label(speed) if speed else None
-        self.switch = _find_switch(switch) if switch else _choose_switch(line or adapter.line, adapter)
+        self.switch = _find_switch(switch, takes_director) if switch else _choose_switch(line or adapter.line, adapter)
         if radix and radix > MAX_PORTS:
             raise ConfigError(f"{name}: radix={radix} is more ports than a switch can have: at most {MAX_PORTS}")
         self.line = line or line_of(self.switch, adapter)
@@ -161,14 +161,15 @@ def number(prefix: str, count: int) -> list[str]:
     return [f"{prefix}{i}" for i in range(1, count + 1)]
 
 
-def _find_switch(name: str) -> catalog.Switch:
-    """Return the switch of that name, unless it is sold only as part of a director."""
+def _find_switch(name: str, takes_director: bool) -> catalog.Switch:
+    """Return the switch of that name; raise ConfigError for a director where the topology does not take one."""
     switch = catalog.switch(name)
-    if switch.chip_of:
-        boxes = ", ".join(o.name for o in catalog.switches() if o.device_id == switch.device_id and not o.chip_of)
+    if switch.chassis and not takes_director:
+        chip, others = switch.device_id, catalog.switches()
+        boxes = ", ".join(other.name for other in others if other.device_id == chip and not other.chassis)
         raise ConfigError(
-            f"{switch.name} is {switch.chip_of}: the catalog has only its chips, as in dumps, so weft cannot lay "
-            f"out or bill one\n  Use a switch with the same chip: {boxes}."
+            f"{switch.name} is a director of {switch.box_ports} ports: weft builds it alone, with all servers on it\n"
+            f"  Use star:hosts=N,switch={switch.name}, or a switch with the same chip: {boxes}."
         )
     return switch
 

@@ -47,7 +47,7 @@ def find_boxes(fabric: Fabric) -> Boxes:
     adapters = np.bincount(box_of[fabric.of_kind(NodeKind.HCA)], minlength=count)
     entries = {name: _of_catalog(name, chips=bool(chips[models.index(name)])) for name in set(models) - {""}}
     unknown_u = np.maximum(adapters, 1)
-    height_u = [entries[name].height_u if name else int(unknown_u[box]) for box, name in enumerate(models)]
+    height_u = [_height_u(entries[name], chips[box]) if name else unknown_u[box] for box, name in enumerate(models)]
     own_w = np.array([entries[name].power_w if name else None for name in models], np.float64)
     plugs_w, silent = _plugs(fabric, box_of, count)
     group = np.full(count, -1, np.int32)
@@ -57,7 +57,7 @@ def find_boxes(fabric: Fabric) -> Boxes:
         models=tuple(models),
         tier=tier,
         box_of=box_of,
-        height_u=(np.array(height_u) * np.maximum(chips, 1)).astype(np.int16),
+        height_u=np.array(height_u, np.int16),
         power_w=own_w * np.maximum(chips, 1) + plugs_w,
         is_rack=np.array(
             [isinstance(entry := entries.get(name), catalog.Server) and entry.is_rack for name in models], bool
@@ -110,6 +110,12 @@ def _models(fabric: Fabric, box_of: NDArray[np.int32], count: int) -> list[str]:
             models[server] = plain.get(fabric.models[nodes.model[node]], "")
     switches = {entry.name for entry in catalog.switches()}
     return [name if box < len(fabric.servers) or name in switches else "" for box, name in enumerate(models)]
+
+
+def _height_u(entry: catalog.Switch | catalog.Server, chips: int) -> int:
+    """Return the height of a box: that of the chassis for a director, one switch for each chip if it is unknown."""
+    chassis = entry.chassis if isinstance(entry, catalog.Switch) else None
+    return entry.height_u * max(chips, 1) if chassis is None else chassis.height_u
 
 
 def _of_catalog(name: str, *, chips: bool) -> catalog.Switch | catalog.Server:
@@ -188,8 +194,9 @@ def _assumptions(
         yield f"{servers:,} servers of unknown model are {rule}"
     if switches := int(np.sum(unknown & (chips > 0))):
         yield f"{switches:,} switches of unknown model are 1U high; their power is not counted"
-    if directors := int(np.sum(chips > 1)):
-        yield f"{directors:,} directors have the height of one switch for each chip"
+    flat = {entry.name for entry in catalog.switches() if entry.chassis is None}
+    if directors := int(np.sum((chips > 1) & np.array([not name or name in flat for name in models], bool))):
+        yield f"{directors:,} directors of unknown model have the height of one switch for each chip"
     silent = Counter(name for name, watts in zip(models, power_w, strict=True) if name and np.isnan(watts))
     for name, count in silent.items():
         yield f"the catalog has no power for a {name}: {count:,} of them are not counted in the power of racks"
