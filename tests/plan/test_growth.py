@@ -150,6 +150,16 @@ def test_names_do_not_mislead():
     assert roles.kept == roles.most == 160
 
 
+def test_switches_keep_their_names_where_cables_leave_a_choice():
+    """Both spines of today join all leaves by as many cables, in either order of their names."""
+    today, target = weft.load("fat-tree:hosts=16,radix=8"), weft.load("fat-tree:hosts=32,radix=8")
+    for names in ({}, {"spine1": "spine2", "spine2": "spine1"}):
+        stands = renamed(today, names)
+        role = assign_roles(stands, target).role
+        kept = {stands.nodes.name[u]: target.nodes.name[place] for u, place in role.items()}
+        assert [kept["spine1"], kept["spine2"]] == ["spine1", "spine2"]
+
+
 def test_where_there_is_too_much_to_try_the_tiers_are_assigned_all_the_same():
     today = weft.load("superpod:su=4,radix=32")
     today = renamed(today, {name: f"x{name}" for name in today.nodes.name if name.startswith("spine")})
