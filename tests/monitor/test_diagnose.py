@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from tests.monitor.clinic import Ward, ward
 from weft.errors import ConfigError
 from weft.monitor.columns import Column
 from weft.monitor.diagnose import diagnose
-from weft.monitor.health import health
+from weft.monitor.health import Health, health
 from weft.monitor.signs import look, supported_rate
 from weft.monitor.suspects import Diagnosis, Suspect
 from weft.monitor.traffic_trouble import senders_of_marked
@@ -59,6 +60,19 @@ def test_a_cable_that_errs_both_ways_is_named_by_both_ports_with_numbers() -> No
     for output in ("12 symbol errors in 20 s", "8.0e+12 bits", "1.5e-12", "PDR plugin allows 1e-14", "both directions"):
         assert output in words(suspect)
     assert f"Swap the cable of {UPLINK} to spine1/1" in suspect.action
+
+
+def test_an_end_whose_counters_are_unknown_is_named_as_such() -> None:
+    item = ward()
+    item.count(UPLINK, Column.SYMBOL_ERROR, 12)
+    unknown = replace(item.change, known=item.change.known.copy())
+    unknown.known[item.slot("spine1/1")] = False
+    assert only(diagnose([unknown])).evidence[1] == "spine1/1 does not report its errors."
+
+
+def test_values_of_ends_that_do_not_answer_are_0() -> None:
+    well = SimpleNamespace(links=SimpleNamespace(ends=np.array([[0, 1], [2, -1]])))
+    assert Health.at_ends(well, np.array([5, 6, 7])).tolist() == [[5, 6], [7, 0]]
 
 
 def test_two_errors_at_a_port_are_chance_and_six_are_not() -> None:
@@ -413,6 +427,14 @@ def test_a_full_cable_beside_an_idle_one_is_noted() -> None:
     assert "from leaf1 to spine1" in diagnose([item.change]).notes[1]
     for number in range(34, 65):
         wait(item, f"leaf1/{number}", 0.0, 0.5)
+    assert len(diagnose([item.change]).notes) == 1
+
+
+def test_a_cable_whose_counters_are_unknown_is_not_an_idle_one() -> None:
+    item = ward(load_share=0.5)
+    wait(item, "leaf1/33", 0.0, 0.99)
+    wait(item, "h1/1", 0.7, 0.3)
+    item.forget("leaf1/34")
     assert len(diagnose([item.change]).notes) == 1
 
 
