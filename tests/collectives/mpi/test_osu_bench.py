@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from weft.collectives.kinds import Collective
-from weft.collectives.mpi import clock
+from weft.collectives.mpi import bench, clock
 from weft.collectives.mpi.bench import Settings, Table, find_test, run
 from weft.collectives.mpi.bench import Test as OsuTest
 from weft.collectives.mpi.clock import Step
@@ -324,3 +325,27 @@ def test_noise_of_virtual_machines_grows_with_the_ranks_beyond_the_quiet_ones(pl
             virtual=True,
             options=Options(network=Network.TCP),
         )
+
+
+def test_programs_have_the_sizes_of_osu():
+    sizes = {test.value: (test.min_bytes, test.max_bytes) for test in OsuTest}
+    pairs = dict.fromkeys(("latency", "bw", "bibw"), (1, 4 << 20))
+    reduces = dict.fromkeys(("allreduce", "reduce"), (4, 1 << 20))
+    others = dict.fromkeys(("alltoall", "bcast", "allgather"), (1, 1 << 20))
+    assert sizes == pairs | reduces | others | {"barrier": (0, 0)}
+
+
+def test_the_farthest_server_delays_sharp():
+    def all_reduce_us(more_us: list[float]) -> np.ndarray:
+        interconnect = SimpleNamespace(
+            n_servers=3,
+            n_ranks=3,
+            ppn=1,
+            us_per_byte=0.0,
+            lone_us=lambda _: 2.0,
+            together=lambda *_: SimpleNamespace(more_us=np.array(more_us)),
+            levels=lambda: 1,
+        )
+        return bench._sharp_us(Collective.ALL_REDUCE, interconnect, None, 8)
+
+    assert all_reduce_us([0.5, 1.5]) - all_reduce_us([0.0, 0.0]) == pytest.approx(1.5)
