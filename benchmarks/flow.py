@@ -3,10 +3,10 @@
     python benchmarks/flow.py [--messages 12000] [--units 176] [--json]
 
 Irregular traffic: 1,024 hosts of a three-level fat tree send to random hosts at load 0.8, by static routes and adaptive
-ones, with messages of 4 KiB (one packet), 64 KiB and 1 MiB. Times are CPU seconds of one core with set-up and compiled
-kernels, the best of two. `exact_s` is the flow engine without its tolerance of rates; `error` is the largest change of
-a latency by that tolerance. With `--units`, the all-to-all of NCCL on a SuperPOD of so many units of 256 GPUs, and its
-memory.
+ones, with messages of 4 KiB (one packet), 64 KiB and 256 KiB. Times are CPU seconds of one core with set-up and
+compiled kernels, the best of two. `exact_s` is the flow engine without its tolerance of rates; `error` is the largest
+change of a latency by that tolerance. With `--units`, the all-to-all of NCCL on a SuperPOD of so many units of 256
+GPUs, and its memory.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import resource
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -38,21 +37,8 @@ from weft.sim.traffic import Traffic
 
 SPEC = "fat-tree:hosts=1024,radix=16"
 LOAD = 0.8
-SIZES_BYTES = (4096, 65_536, 1 << 20)
+SIZES_BYTES = (4096, 65_536, 262_144)
 FOREVER_PS = 1 << 52
-
-
-@dataclass(frozen=True, kw_only=True)
-class Row:
-    size_bytes: int
-    paths: str
-    messages: int
-    packet_s: float
-    flow_s: float
-    exact_s: float
-    flow_us_per_message: float
-    packet_over_flow: float
-    error: float
 
 
 def main() -> None:
@@ -61,21 +47,23 @@ def main() -> None:
     parser.add_argument("--units", type=int, default=0)
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
-    rows = [asdict(row) for row in measure(arguments.messages)] if arguments.messages else []
-    if arguments.units:
-        rows.append(measure_all_to_all(arguments.units))
+    rows = []
+    for row in measure_all(arguments.messages, arguments.units):
+        rows.append(row)
+        if not arguments.json:
+            print("  ".join(f"{name} {value:,.4g}" for name, value in row.items()), flush=True)
     if arguments.json:
         json.dump(rows, sys.stdout, indent=2)
-        return
-    for row in rows:
-        print(
-            "  ".join(
-                f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}" for name, value in row.items()
-            )
-        )
 
 
-def measure(messages: int) -> Iterator[Row]:
+def measure_all(messages: int, units: int) -> Iterator[dict[str, float]]:
+    if messages:
+        yield from measure(messages)
+    if units:
+        yield measure_all_to_all(units)
+
+
+def measure(messages: int) -> Iterator[dict[str, float]]:
     fabric = route(weft.load(SPEC), RoutingOptions(adaptive=True)).fabric
     hosts, rate_bytes_per_ps = len(fabric.hcas), 400 / 8000
     for size_bytes in SIZES_BYTES:
@@ -86,17 +74,17 @@ def measure(messages: int) -> Iterator[Row]:
             packet_s, _ = best_s(lambda o=options, t=traffic: PacketEngine().run(fabric, t, o))
             flow_s, flow = best_s(lambda o=options, t=traffic: FlowEngine().run(fabric, t, o))
             exact_s, exact_ps = best_s(lambda o=options, t=traffic: run_exactly(fabric, t, o))
-            yield Row(
-                size_bytes=size_bytes,
-                paths=paths,
-                messages=len(traffic),
-                packet_s=packet_s,
-                flow_s=flow_s,
-                exact_s=exact_s,
-                flow_us_per_message=flow_s / len(traffic) * 1e6,
-                packet_over_flow=packet_s / flow_s,
-                error=float(np.abs(flow.latency_ps / exact_ps - 1).max()),
-            )
+            yield {
+                "size_bytes": size_bytes,
+                "adaptive": paths == "adaptive",
+                "messages": len(traffic),
+                "packet_s": packet_s,
+                "flow_s": flow_s,
+                "exact_s": exact_s,
+                "flow_us_per_message": flow_s / len(traffic) * 1e6,
+                "packet_over_flow": packet_s / flow_s,
+                "error": float(np.abs(flow.latency_ps / exact_ps - 1).max()),
+            }
 
 
 def run_exactly(fabric: Fabric, traffic: Traffic, options: Options) -> NDArray[np.int64]:
@@ -118,7 +106,7 @@ def best_s(function: Callable[[], Any]) -> tuple[float, Any]:
     return min(times_s), result
 
 
-def measure_all_to_all(units: int) -> dict[str, int | float | str]:
+def measure_all_to_all(units: int) -> dict[str, float]:
     """Time the prediction of an all-to-all of 64 MiB, whose steps run as flows."""
     begin = time.process_time()
     row = weft.time(f"superpod:su={units}", "all_to_all", "64M")

@@ -415,6 +415,8 @@ IDLE = [
     ("osu", "latency star:hosts=2", "--sharp", "not for latency"),
     ("osu", f"{REDUCE} --mpi mvapich2", "--coll han", "Open MPI's"),
     ("sim", f"{SIM} --engine flow", "--buffer 8K", "the flow engine"),
+    ("sim", f"{SIM} --engine flow", "--sl 0", "the flow engine has none"),
+    ("sim", f"{SIM} --engine auto", "--sweep-load 0.1", "by one engine"),
     ("sim", f"{SIM} --engine analytic", "--skip-tolerance 0.1", "the analytic engine"),
     ("sim", f"{SIM} --engine flow", "--congestion-control ib", "the flow engine"),
     ("sim", f"{SIM} --engine flow", "--watch leaf1/1", "the flow engine has no queues"),

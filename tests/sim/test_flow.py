@@ -192,6 +192,10 @@ def test_a_stopped_run_reports_arrivals_and_bytes_sent():
     ("change", "options", "words"),
     [
         (lambda fabric: fabric, {"watch": ("h1/1",)}, "no queues"),
+        (lambda fabric: fabric, {"buffer_bytes": 65_536}, "buffer_bytes has no effect on flows"),
+        (lambda fabric: fabric, {"skip_tolerance": 0.1}, "skip_tolerance has no effect on flows"),
+        (lambda fabric: fabric, {"ack_timeout_exponent": 4}, "ack_timeout_exponent has no effect on flows"),
+        (lambda fabric: fabric, {"congestion_control": "ib"}, "congestion_control has no effect on flows"),
         (lambda fabric: faults.degrade(fabric, "h1/1", 1e-8), {}, "bit errors"),
         (lambda fabric: faults.degrade(fabric, "leaf1/1", 1e-8, one_way=True), {}, "bit errors"),
     ],
@@ -199,6 +203,13 @@ def test_a_stopped_run_reports_arrivals_and_bytes_sent():
 def test_features_without_a_flow_model_are_refused(change, options, words):
     with pytest.raises(ConfigError, match=words):
         run(change(routed(TREE)), [("h1", "h16", 1000)], **options)
+
+
+@pytest.mark.parametrize("network", ["roce", "tcp"])
+def test_the_options_of_a_result_are_accepted_again(network):
+    fabric = routed(f"{TREE},speed=400GbE")
+    result = run(fabric, [("h1", "h16", 1000)], network=network)
+    assert FlowEngine().run(fabric, result.traffic, result.options).digest() == result.digest()
 
 
 def test_a_bad_cable_without_traffic_is_accepted():

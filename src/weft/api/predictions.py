@@ -62,7 +62,8 @@ def simulate(
         `multicast`; a collective by an algorithm, `all_reduce:ring`; the path of a traffic file, .csv or .json; or a
         Traffic.
     engine
-        `packet` (every packet, credit and queue), `flow` (fair rates) or `analytic` (closed forms).
+        `packet` (every packet, credit and queue), `flow` (fair rates), `analytic` (closed forms), or `auto` (packet up
+        to 20 million packet-hops and where flows lack something, else flow).
     size
         Of each message, in bytes or as `64K`, `1M`. By default 1M, for uniform traffic 4K.
     load, duration_us
@@ -97,7 +98,7 @@ def simulate(
     from weft.sim.engines import find_engine
     from weft.sim.traffic import Traffic
 
-    chosen = find_engine(read_text("--engine", engine))
+    chosen = find_engine(read_text("--engine", engine), auto=True)
     settings = Options(**read_fields("option of a simulation", options, Options))
     parameters = read_parameters(
         size=size,
@@ -110,6 +111,8 @@ def simulate(
         operation=operation,
         transport=transport,
     )
+    if sl is not None and chosen.name in ("flow", "analytic"):
+        raise ConfigError(f"--sl chooses a virtual lane, and the {chosen.name} engine has none: leave it out")
     if not isinstance(traffic, Traffic):
         check_traffic(read_text("--traffic", traffic), parameters)
     elif parameters:

@@ -130,7 +130,8 @@ def sim(
         multicast; a collective with its algorithm, all_reduce:ring; or the path of a traffic file, .csv or .json.
         [permutation]
     engine
-        Simulation engine: packet (each packet, credit and queue), flow (fair rates) or analytic (closed forms).
+        Simulation engine: packet (each packet, credit and queue), flow (fair rates), analytic (closed forms), or
+        auto (packet up to 20 million packet-hops and where flows lack something, else flow).
     """
     from weft.api.traffic import check_traffic, make_traffic, read_parameters, route_traffic
     from weft.fabric.spec import load
@@ -138,9 +139,13 @@ def sim(
     from weft.sim.files import write_traffic
 
     _check_outputs(outputs)
-    chosen = find_engine(engine)
+    chosen = find_engine(engine, auto=True)
     _check_network(network, chosen.name)
+    if messages.sl is not None and chosen.name in ("flow", "analytic"):
+        raise ConfigError(f"--sl chooses a virtual lane, and the {chosen.name} engine has none: leave it out")
     loads = _loads(traffic, messages, outputs)
+    if loads and chosen.name == "auto":
+        raise ConfigError("--sweep-load compares loads by one engine: use --engine packet or flow")
     ways = (network.paths or "").split(",") if loads else [network.paths]
     options = [_options(network, outputs, way or None) for way in ways]
     parameters = read_parameters(**asdict(messages))
@@ -295,7 +300,8 @@ def _print_run(result: Result, routed_by: str) -> None:
     out = console()
     out.print(f"{name_fabric(result.fabric)}, {routed_by}", markup=False)
     out.print(describe_traffic(result.traffic), markup=False)
-    out.print(f"{describe_run(result.options)}, {result.engine} engine", markup=False, end="\n\n")
+    choice = f" (auto: {result.choice})" if result.choice else ""
+    out.print(f"{describe_run(result.options)}, {result.engine} engine{choice}", markup=False, end="\n\n")
     for label, value in headline(result):
         out.print(f"{label:<12}{value}", markup=False)
     out.print()

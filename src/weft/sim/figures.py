@@ -50,6 +50,8 @@ def headline(result: Result) -> Iterator[tuple[str, str]]:
     trouble = ("retransmitted", "corrupted_packets", "dropped_packets", "marked_packets")
     counts = ", ".join(f"{report[name]:,} {name.removesuffix('_packets')}" for name in trouble)
     yield "packets", f"{report['packets']:,} with acknowledgements; {counts}; {report['pauses']:,} pauses"
+    if result.trust:
+        yield "trust", str(result.trust)
     if report["queues"]:
         yield (
             "queues",

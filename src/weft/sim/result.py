@@ -15,6 +15,7 @@ from weft.fabric.model import Fabric
 from weft.fabric.notebook import render_with
 from weft.sim.engine import Network, Options, Progress
 from weft.sim.traffic import Traffic
+from weft.sim.trust import Trust, find_trust
 from weft.version import __version__
 from weft.wire.crc import VCRC_BYTES
 
@@ -76,6 +77,7 @@ class Result:
     events: int
     skipped_ps: int  # simulated time that was extrapolated, not simulated
     wall_s: float
+    choice: str = ""  # the reason why `--engine auto` chose this engine
 
     def __repr__(self) -> str:
         arrived = int((self.finish_ps != NEVER).sum())
@@ -108,6 +110,11 @@ class Result:
     def last_arrival_ps(self) -> int:
         """The time at which the last message had arrived."""
         return int(self.finish_ps.max(initial=0))
+
+    @property
+    def trust(self) -> Trust | None:
+        """The agreement of this engine with the packet engine on random workloads; None for the packet engine."""
+        return find_trust(self.engine, self.options.network)
 
     @property
     def done(self) -> bool:
@@ -181,6 +188,8 @@ class Result:
         return {
             "weft": __version__,
             "engine": self.engine,
+            "choice": self.choice,
+            "trust": self.trust.report() if self.trust else None,
             "spec": self.fabric.spec,
             "changes": self.fabric.changes,
             "traffic": self.traffic.description,

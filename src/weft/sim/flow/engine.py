@@ -8,11 +8,9 @@ exactly when it does in the packet engine, to the picosecond. Flows that share a
 
 Not modelled: queues, credits, VLs and their arbitration, congestion control, TCP's windows and losses. A flow that is
 limited elsewhere leaves its share to others at once, so there is no head-of-line blocking; acknowledgements use no
-capacity. `buffer_bytes`, `skip_tolerance` and `congestion_control` have no effect. TCP runs as flows limited by the
-cores
-that copy and process, without slow start. Waits and peaks of ports are 0; `events` counts the solutions of rates.
-Watched
-ports and cables with bit errors are refused.
+capacity. Options of packets (buffers, congestion control, timeouts), watched ports and cables with bit errors are
+refused. TCP runs as flows limited by the cores that copy and process, without slow start. Waits and peaks of ports are
+0; `events` counts the solutions of rates. `weft.sim.trust` has the measured differences from the packet engine.
 """
 
 from __future__ import annotations

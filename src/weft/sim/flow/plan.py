@@ -5,7 +5,7 @@ Messages, queue pairs, their costs and the checks of the input are those of the 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,6 +42,9 @@ class FlowPlan:
 
 def plan(fabric: Fabric, traffic: Traffic, options: Options) -> FlowPlan:
     """Check the input and return the initial state."""
+    refused = find_packet_option(fabric, options)
+    if refused:
+        raise ConfigError(f"{refused} has no effect on flows: leave it out, or use --engine packet")
     options, rules = fill_in(fabric, options)
     if options.watch:
         raise ConfigError(f"{options.watch[0]} cannot be watched: the flow engine has no queues. Use --engine packet")
@@ -58,6 +61,17 @@ def plan(fabric: Fabric, traffic: Traffic, options: Options) -> FlowPlan:
     nodes = _Nodes(wiring, net, capacity)
     state = _state(wiring, posting, net, nodes)
     return FlowPlan(options=options, wiring=wiring, posting=posting, net=net, state=state)
+
+
+def find_packet_option(fabric: Fabric, options: Options) -> str:
+    """Return the name of an option that changes packets only and is not at its default; empty if there is none."""
+    for name in ("buffer_bytes", "skip_tolerance", "ack_timeout_exponent"):
+        if getattr(options, name) != getattr(Options(), name):
+            return name
+    if options.congestion_control is None:
+        return ""
+    usual = fill_in(fabric, replace(options, congestion_control=None))[0].congestion_control
+    return "" if options.congestion_control == usual else "congestion_control"
 
 
 def _net(wiring: Wiring, posting: Posting, picks: Selection, full_bytes: int) -> tuple[Net, NDArray[np.float64]]:
