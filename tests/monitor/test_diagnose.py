@@ -420,6 +420,14 @@ def test_congestion_is_no_fault_and_its_root_is_named() -> None:
     assert "leaf1/1 (99% full)" in diagnosis.notes[0]
 
 
+def test_a_full_port_is_named_even_if_only_one_port_waits_for_it() -> None:
+    item = ward(load_share=0.5)
+    wait(item, DOWNLINK, 0.0, 0.99)
+    wait(item, "spine1/1", 0.7, 0.3)
+    assert "1 port waited" in diagnose([item.change]).notes[0]
+    assert "leaf1/1 (99% full)" in diagnose([item.change]).notes[0]
+
+
 def test_a_full_cable_beside_an_idle_one_is_noted() -> None:
     item = ward(load_share=0.05)
     wait(item, "leaf1/33", 0.0, 0.99)  # 33 and 34 lead to spine1
