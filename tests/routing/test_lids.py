@@ -7,8 +7,14 @@ import pytest
 
 import weft
 from weft.errors import ConfigError
+from weft.fabric.files.opensm import write_dumps
 from weft.fabric.model import Fabric
+from weft.routing.check import check
 from weft.routing.lids import assign_lids, ports_with_lids
+from weft.routing.route import route
+from weft.sim.engine import Options as RunOptions
+from weft.sim.packet.engine import PacketEngine
+from weft.sim.traffic import Traffic
 
 
 def blocks(fabric: Fabric, lmc: int) -> list[range]:
@@ -49,3 +55,28 @@ def test_more_ports_than_a_subnet_has_lids_are_refused_with_the_limit():
         assign_lids(fabric, 8)
     with pytest.raises(ConfigError, match=r"more LIDs than the 49,151 that a subnet has.*blocks of up to 128"):
         assign_lids(weft.load("fat-tree:hosts=648,radix=36"), 7)
+
+
+def test_ethernet_has_addresses_beyond_the_lids_of_a_subnet():
+    """128 addresses for each of 648 hosts."""
+    lid, _ = assign_lids(weft.load("fat-tree:hosts=648,radix=36,speed=400GbE"), 7)
+    assert int(lid.max()) > 0xFFFF
+    assert len(set(lid[lid > 0].tolist())) == 648 + 54
+
+
+def test_packets_reach_addresses_beyond_the_lids_of_a_subnet(tmp_path):
+    """Existing addresses are kept. OpenSM's files have no such LIDs."""
+    fabric = weft.load("star:hosts=4,speed=400GbE")
+    fabric.tables.addresses[fabric["h1/1"].slot] = 70_000
+    routing = route(fabric)
+    tables = routing.tables
+    assert tables.lft.shape == (1, 70_001)
+    assert routing.fabric["h1/1"].lid == 70_000
+    assert check(routing.fabric).ok
+    assert all(path.arrived for path in weft.path(routing, "h2", "h1"))
+    traffic = Traffic.of(routing.fabric, [("h2", "h1", 4096), ("h1", "h3", 4096)])
+    result = PacketEngine().run(routing.fabric, traffic, RunOptions(paths="table"))
+    assert result.finish_ps[0] == result.finish_ps[1] > 0
+    assert int(routing.fabric.without("h4/1").tables.lid.max()) == 70_000
+    with pytest.raises(ConfigError, match="OpenSM's files have LIDs of a subnet, at most 49,151"):
+        write_dumps(routing.fabric, tmp_path)

@@ -43,10 +43,17 @@ class Tables:
         return bool(self.of_ports(PortInfo.port_state).any())
 
     @property
-    def lid(self) -> NDArray[np.uint16]:
+    def lid(self) -> NDArray[Any]:
         """The base LID of each port, big-endian as in PortInfo; a switch's is at its port 0."""
+        if "addresses" in vars(self):
+            return self.addresses
         first = PortInfo.lid.bit // 8
         return self.port_info[:, first : first + 2].view(">u2")[:, 0]
+
+    @cached_property
+    def addresses(self) -> NDArray[np.int32]:
+        """The addresses of the ports instead of LIDs, on an Ethernet fabric with more ports than a subnet has LIDs."""
+        return np.zeros(len(self.port_info), np.int32)
 
     @property
     def lmc(self) -> NDArray[np.uint8]:
@@ -160,6 +167,8 @@ class Tables:
         """Return the same LIDs without forwarding tables."""
         tables = self.like()
         tables.port_info[:] = self.port_info
+        if "addresses" in vars(self):
+            tables.addresses = self.addresses.copy()
         return tables
 
     def subset(self, nodes: NDArray[np.intp], ports: NDArray[np.intp]) -> Tables:
@@ -170,7 +179,7 @@ class Tables:
         for name in ("lft", "mft", "path_sl", "ar_group"):
             if name in existing:
                 setattr(remaining, name, existing[name][rows[rows >= 0]])
-        for name in ("vl_arbitration", "pkey", "port_info", "fdr10"):
+        for name in ("vl_arbitration", "pkey", "port_info", "fdr10", "addresses"):
             if name in existing:
                 setattr(remaining, name, existing[name][ports])
         if "congestion" in existing:
@@ -197,7 +206,7 @@ class Tables:
         for name in ("lft", "mft", "path_sl", "ar_group", "ar_ports"):
             if name in existing:
                 setattr(more, name, existing[name].copy())
-        for name in ("vl_arbitration", "pkey", "port_info", "fdr10"):
+        for name in ("vl_arbitration", "pkey", "port_info", "fdr10", "addresses"):
             if name in existing:
                 getattr(more, name)[slots] = existing[name]
         if "congestion" in existing:
@@ -213,7 +222,8 @@ class Tables:
 
 def lid_block(first_lid: int, lmc: int) -> range:
     """Return the LIDs of a port with this base LID and LMC."""
-    return range(first_lid, min(first_lid + (1 << lmc), Lid.FIRST_MULTICAST))
+    end = first_lid + (1 << lmc)
+    return range(first_lid, end if first_lid >= Lid.FIRST_MULTICAST else min(end, Lid.FIRST_MULTICAST))
 
 
 _LID_BITS = 16

@@ -36,7 +36,7 @@ class Node:
         return Guid(int(self.fabric.nodes.guid[self.index]))
 
     @property
-    def lid(self) -> Lid:
+    def lid(self) -> int:
         """The LID of a switch, at port 0, or of an adapter's first port."""
         return self.port(0 if self.kind == NodeKind.SWITCH else 1).lid
 
@@ -104,8 +104,10 @@ class Port:
         return Guid(int(self.fabric.ports.guid[self.slot]))
 
     @property
-    def lid(self) -> Lid:
-        return Lid(int(self.fabric.tables.lid[self.slot]))
+    def lid(self) -> int:
+        """A Lid; on an Ethernet fabric with more ports than a subnet has LIDs, an address."""
+        tables = self.fabric.tables
+        return int(tables.lid[self.slot]) if "addresses" in vars(tables) else Lid(int(tables.lid[self.slot]))
 
     @property
     def lmc(self) -> int:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from weft.errors import ConfigError
 from weft.fabric.model import Fabric
 from weft.fabric.tables import Tables
+from weft.ids import Lid
 from weft.routing.graph import SwitchGraph, switch_graph
 from weft.routing.orientation import default_root
 
@@ -67,6 +68,8 @@ class Subnet:
     def new_tables(self) -> Tables:
         """Return tables with the LIDs and no routes."""
         tables = self.fabric.tables.like()
+        if self.lid.max(initial=0) >= Lid.FIRST_MULTICAST:
+            tables.addresses = np.zeros(len(self.lid), np.int32)
         tables.lid[:] = self.lid
         tables.set_lmc(slice(None), self.lmc)
         return tables

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from weft.errors import ConfigError
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
+from weft.fabric.rates import Technology
 from weft.ids import Lid
 
 
@@ -27,7 +28,7 @@ def assign_lids(fabric: Fabric, lmc: int = 0) -> tuple[NDArray[np.int32], NDArra
         lid[slots] = fabric.tables.lid[slots]
     missing = slots[lid[slots] == 0]
     if len(missing):
-        lid[missing] = _free_blocks(lid, lmcs, missing)
+        lid[missing] = _free_blocks(lid, lmcs, missing, _address_limit(fabric, lmcs[slots]))
     return lid, lmcs
 
 
@@ -41,19 +42,30 @@ def ports_with_lids(fabric: Fabric) -> tuple[NDArray[np.intp], NDArray[np.intp]]
     return np.flatnonzero(adapters & plugged), np.flatnonzero((kind == NodeKind.SWITCH) & (ports.number == 0))
 
 
-def _free_blocks(lid: NDArray[np.int32], lmcs: NDArray[np.uint8], missing: NDArray[np.intp]) -> NDArray[np.int32]:
-    used = np.zeros(Lid.FIRST_MULTICAST + 128, bool)
+def _address_limit(fabric: Fabric, lmcs: NDArray[np.uint8]) -> int:
+    """Return the end of the unicast LIDs; Ethernet has none, and gets as many addresses as it needs."""
+    if not fabric.links_of(Technology.ETHERNET)[fabric.network_links].all():
+        return Lid.FIRST_MULTICAST
+    needed = 2 * int((1 << lmcs.astype(np.int64)).sum())  # with gaps between blocks
+    return max(Lid.FIRST_MULTICAST, -(-needed // 128) * 128)
+
+
+def _free_blocks(
+    lid: NDArray[np.int32], lmcs: NDArray[np.uint8], missing: NDArray[np.intp], limit: int
+) -> NDArray[np.int32]:
+    used = np.zeros(limit + 128, bool)
     used[0] = True
     for slot in np.flatnonzero(lid).tolist():
         used[lid[slot] : lid[slot] + (1 << lmcs[slot])] = True
     lids = np.empty(len(missing), np.int32)
     for size in np.unique(1 << lmcs[missing].astype(np.int64))[::-1].tolist():
         mine = np.flatnonzero(1 << lmcs[missing].astype(np.int64) == size)
-        free = np.flatnonzero(~used[: Lid.FIRST_MULTICAST].reshape(-1, size).any(axis=1)) * size
+        free = np.flatnonzero(~used[:limit].reshape(-1, size).any(axis=1)) * size
         if len(free) < len(mine):
             raise ConfigError(
                 f"this fabric needs more LIDs than the {Lid.FIRST_MULTICAST - 1:,} that a subnet has: "
-                f"{len(missing):,} ports need one, in blocks of up to {size}; use a smaller --lmc or fewer ports"
+                f"{len(missing):,} ports need one, in blocks of up to {size}; use a smaller --lmc, fewer ports or "
+                "several subnets (Ethernet has no such limit: speed=400GbE)"
             )
         lids[mine] = free[: len(mine)]
         for first in lids[mine].tolist():

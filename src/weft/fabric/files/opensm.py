@@ -246,6 +246,10 @@ def _slots_with_lids(subnet: Subnet) -> dict[int, int]:
 
 def write_dumps(fabric: Fabric, directory: Path) -> None:
     """Write all files atomically into an existing directory; those of virtual lanes only if SL to VL is set."""
+    if "addresses" in vars(fabric.tables):
+        raise ConfigError(
+            f"OpenSM's files have LIDs of a subnet, at most {Lid.FIRST_MULTICAST - 1:,}; {fabric.spec} has more ports"
+        )
     write_atomically(directory / "opensm-subnet.lst", subnet_lst_text(fabric))
     write_atomically(directory / "opensm.fdbs", fdbs_text(fabric))
     write_atomically(directory / "opensm-lfts.dump", lfts_text(fabric))

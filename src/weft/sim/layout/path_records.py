@@ -7,7 +7,6 @@ from numpy.typing import NDArray
 
 from weft.errors import ConfigError
 from weft.fabric.forwarding import ANY
-from weft.ids import Lid
 from weft.sim.adaptive import POLICIES
 from weft.sim.engine import Options
 from weft.sim.layout.records import Records, distinct_rows
@@ -54,7 +53,7 @@ def path_records(
     p_key = tables.pkey[slot, 0].astype(np.int64) if "pkey" in vars(tables) else np.full(len(sl_options), ANY)
     if "path_sl" in vars(tables):
         leaf = wiring.ports.owner[wiring.ports.peer[src]]
-        sl = np.where(leaf >= 0, tables.path_sl[leaf, np.where(dlid < Lid.FIRST_MULTICAST, dlid, 0)], 0)
+        sl = np.where(leaf >= 0, tables.path_sl[leaf, np.where(dlid < tables.path_sl.shape[1], dlid, 0)], 0)
     if tables.paths is not None:
         record = tables.paths.find(slot, dlid)
         if (unknown := record < 0).any():

@@ -55,7 +55,7 @@ class Trees:
 def build_trees(wiring: Wiring, posting: Posting, n_vls: int) -> Trees:
     """Build the trees of all multicast messages, and store the tree of each in its record."""
     messages, fabric = posting.messages, wiring.fabric
-    for_groups = np.flatnonzero(messages.dlid >= Lid.FIRST_MULTICAST)
+    for_groups = np.flatnonzero((messages.src == messages.dst) & (messages.dlid >= Lid.FIRST_MULTICAST))
     trees: dict[tuple[int, ...], tuple[int, int]] = {}
     builder = _TreeBuilder()
     plane = plane_of(fabric) if len(for_groups) else None
