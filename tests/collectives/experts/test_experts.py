@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import combinations
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,7 +15,14 @@ from weft.calibration.cross_validation import count_in_bands
 from weft.calibration.figure import mean_error
 from weft.collectives.experts.band import band_of
 from weft.collectives.experts.bench import _all_rails, run
-from weft.collectives.experts.calibration import cross_validate, left_out_figures, refitted, runs
+from weft.collectives.experts.calibration import (
+    calibration_table,
+    class_table,
+    cross_validate,
+    left_out_figures,
+    refitted,
+    runs,
+)
 from weft.collectives.experts.estimate import Links, estimate_experts, fused_times
 from weft.collectives.experts.kernels import find_kernel, kernels
 from weft.collectives.experts.routing import CopyPer, Layer
@@ -162,6 +170,13 @@ def test_constants_are_those_that_fit_best():
         now, best = kernels()[name], refitted(name)
         for field in now.fitted:
             assert getattr(now, field) == pytest.approx(getattr(best, field), rel=0.05), (name, field)
+
+
+def test_the_document_has_the_classes_as_they_are():
+    text = (Path(__file__).parents[3] / "docs" / "calibration.md").read_text(encoding="utf-8")
+    for row in class_table()[1]:
+        assert f"| {' | '.join(row)} |" in text
+    assert calibration_table()[2].partition(" Every time")[0] in text
 
 
 def test_kernel_without_published_times_says_so():

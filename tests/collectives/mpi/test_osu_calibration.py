@@ -65,6 +65,10 @@ def test_the_document_has_their_rows(compared):
     assert note in text
     for row in (*rows, *class_rows(predictions)):
         assert f"| {' | '.join(row)} |" in text
+    calibration = (Path(__file__).parents[3] / "docs" / "calibration.md").read_text()
+    assert note in calibration
+    for row in class_rows(predictions):
+        assert f"| {' | '.join(row)} |" in calibration
 
 
 def test_the_bands_are_those_that_the_runs_draw(compared):

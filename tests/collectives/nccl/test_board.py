@@ -13,6 +13,7 @@ from weft.collectives.nccl.band import band_of
 from weft.collectives.nccl.cluster import Cluster, from_fabric, from_server
 from weft.collectives.nccl.estimate import estimate
 from weft.collectives.nccl.graphs import Graph, search
+from weft.collectives.nccl.times import times
 from weft.collectives.nccl.tuning import table
 from weft.collectives.ranks import place
 from weft.collectives.run import run_program
@@ -89,7 +90,7 @@ def test_all_to_all_is_bound_by_what_crosses_and_one_peer_by_its_pair() -> None:
     assert estimate(cards, Collective.ALL_TO_ALL, size).bound == "PCIe"
     assert estimate(cards, Collective.SEND_RECV, size).time_us == pytest.approx(size / 22e3, rel=0.01)
     one_peer = estimate(board, Collective.SEND_RECV, size).bus_gbyte_s
-    assert one_peer == pytest.approx(4 * 20 * 0.98, rel=0.01)
+    assert one_peer == pytest.approx(4 * 20 * times().pairs.nvlink, rel=0.01)
     assert estimate(board, Collective.ALL_TO_ALL, size).bus_gbyte_s == pytest.approx(3 * one_peer, rel=0.01)
 
 

@@ -13,6 +13,7 @@ import weft
 from weft.collectives.kinds import Algorithm, Collective, Protocol
 from weft.collectives.nccl.choose import choose
 from weft.collectives.nccl.cluster import Cluster, Processor, from_server
+from weft.collectives.nccl.constants import constants
 from weft.collectives.nccl.estimate import PAIRWISE, Estimate, estimate
 from weft.collectives.nccl.ideal import TcpNetwork, ideal_networks
 from weft.collectives.nccl.measure import measure
@@ -67,7 +68,7 @@ def test_more_bytes_never_take_less_time(server: str, nodes: int, sharp: bool):
     for collective in Collective:
         assert_rising(
             [estimate(cluster, collective, size) for size in SIZES],
-            loss=0.0 if collective in PAIRWISE else 0.3 if sharp else 0.06,
+            loss=0.0 if collective in PAIRWISE else 0.35 if sharp else 0.06,
         )
 
 
@@ -164,10 +165,34 @@ def test_a_longer_network_step_counts_as_often_as_data_crosses():
 
 
 def test_nccls_latencies_are_unchanged_on_the_network_that_they_hold_for():
-    cluster = from_server("dgx-h100", nodes=2)
+    """But for the start of LL and its steps over NVLink, which depend on the generation."""
+    cluster, hopper = from_server("dgx-h100", nodes=2), times().of_sm(90)
     result = estimate(cluster, Collective.ALL_REDUCE, 8, networks=network(times().network.reference_step_us))
-    row = choose(cluster, Collective.ALL_REDUCE, 8).row
-    assert result.parts["launch"] + result.parts["steps"] == pytest.approx(row.latency_us)
+    row, latency = choose(cluster, Collective.ALL_REDUCE, 8).row, constants().latency_us
+    start_us = hopper.ll_launch_us - latency.base[Algorithm.TREE][0]
+    inside_us = 2 * 7 * latency.nvlink[Algorithm.TREE][0] * (hopper.ll_hop - 1)
+    assert result.parts["launch"] + result.parts["steps"] == pytest.approx(row.latency_us + start_us + inside_us)
+
+
+@pytest.mark.parametrize(("collective", "steps"), [(Collective.ALL_GATHER, 1), (Collective.ALL_REDUCE, 2)])
+def test_a_ring_in_a_server_copies_its_own_part_while_nvlink_is_idle(collective, steps):
+    """Of two GPUs each sends one part and copies one; of eight it copies one for seven or fourteen that it sends."""
+    for gpus in (2, 8):
+        cluster, size = Cluster(sm=90, gpus=gpus, nodes=1), 8 << 30
+        ring = estimate(cluster, collective, size, algorithm=Algorithm.RING, protocol=Protocol.SIMPLE)
+        local_us = size / gpus / (ring.channels * max(constants().of_sm(90).tree_channel_gbyte_s)) / 1000
+        assert ring.parts["pipeline"] == pytest.approx(local_us)
+        line_us = steps * (gpus - 1) / gpus * size / cluster.nvlink_gbyte_s / 1000
+        assert ring.parts["data"] == pytest.approx(line_us / times().bandwidth.nvlink)
+
+
+def test_a_step_of_a_ring_waits_longer_on_ampere_and_one_of_a_line_does_not():
+    for collective, ratio in ((Collective.ALL_REDUCE, times().of_sm(80).ring_hop), (Collective.BROADCAST, 1.0)):
+        ampere, hopper = (
+            estimate(Cluster(sm=sm, gpus=8, nodes=1), collective, 8, algorithm=Algorithm.RING, protocol=Protocol.SIMPLE)
+            for sm in (80, 90)
+        )
+        assert ampere.parts["steps"] == pytest.approx(ratio * hopper.parts["steps"])
 
 
 def test_amd_posts_to_adapters_slower_but_not_to_the_kernel():
@@ -181,7 +206,7 @@ def test_amd_posts_to_adapters_slower_but_not_to_the_kernel():
             estimate(item, Collective.ALL_REDUCE, 8, networks=networks, algorithm=Algorithm.TREE).parts["steps"]
             for item in (amd, intel)
         )
-        inside_us = 2 * 7 * 0.6
+        inside_us = 2 * 7 * 0.6 * times().of_sm(80).ll_hop
         assert slow - inside_us == pytest.approx(times_slower * (fast - inside_us), rel=0.01)
 
 

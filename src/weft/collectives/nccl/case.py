@@ -57,6 +57,9 @@ class Case:
 
     @property
     def base_us(self) -> float:
+        """Return the time until the kernel runs; with LL that of rings and trees depends on the GPU."""
+        if self.row.protocol == Protocol.LL and self.row.algorithm in (Algorithm.RING, Algorithm.TREE):
+            return self.fitted.of_sm(self.cluster.sm).ll_launch_us
         return constants().latency_us.base[self.row.algorithm][_PROTOCOLS.index(self.row.protocol)]
 
     @property
@@ -131,13 +134,14 @@ def posts(protocol: Protocol) -> int:
 def hop_ratio(cluster: Cluster, protocol: Protocol, fitted: Times) -> float:
     """Return the latency of a step inside a node relative to NCCL's.
 
-    It is longer over NVLink on Blackwell, and over PCIe for data with flags, which go through host memory.
+    It depends on the generation over NVLink, and is longer over PCIe for data with flags, which go through host memory.
     """
     if cluster.gpus == 1:
         return 1.0
     if not cluster.nvlink:
         return 1.0 if protocol == Protocol.SIMPLE else fitted.pipeline.pcie_hop
-    return fitted.pipeline.blackwell_hop if cluster.sm >= _BLACKWELL else 1.0
+    ratio = fitted.of_sm(cluster.sm).ll_hop if protocol == Protocol.LL else 1.0
+    return ratio * (fitted.pipeline.blackwell_hop if cluster.sm >= _BLACKWELL else 1.0)
 
 
 def crossing_us(cluster: Cluster, network: Network, latency_us: float, protocol: Protocol, fitted: Times) -> float:

@@ -22,7 +22,6 @@ from weft.collectives.nccl.case import (
     Parts,
     adapters_gbyte_s,
     block_gbyte_s,
-    copies_gbyte_s,
     crossing_us,
     find,
     hop_ratio,
@@ -124,8 +123,9 @@ def pairs_parts(
             # Both ways go through the PCIe slots of the GPUs.
             times_us[inside_name(cluster)] += max(times_us[ADAPTERS], times_us[PROXIES])
     bound = max(times_us, key=lambda name: times_us[name])
+    ll_us = fitted.of_sm(cluster.sm).ll_launch_us + fitted.pairs.ll_start_us
     return Parts(
-        launch_us=latency.base[Algorithm.RING][index],
+        launch_us=ll_us if protocol == Protocol.LL else latency.base[Algorithm.RING][index],
         steps_us=steps_us,
         pipeline_us=0.0,
         data_us=times_us[bound] / 1000,
@@ -137,7 +137,11 @@ def _inside_gbyte_s(cluster: Cluster, collective: Collective, fitted: Times) -> 
     """Return the rate of the busiest GPU inside its node; with direct NVLinks one peer has those of a pair."""
     if cluster.nvlink:
         one_peer = collective == Collective.SEND_RECV and cluster.gpus > 1
-        return copies_gbyte_s(cluster, fitted) * (cluster.pair_gbyte_s / cluster.nvlink_gbyte_s if one_peer else 1.0)
+        return (
+            cluster.nvlink_gbyte_s
+            * fitted.pairs.nvlink
+            * (cluster.pair_gbyte_s / cluster.nvlink_gbyte_s if one_peer else 1.0)
+        )
     if cluster.board is None or cluster.gpus == 1:
         return cluster.slot_gbyte_s
     board, link_gbyte_s = cluster.board, cluster.link_gbyte_s

@@ -56,8 +56,24 @@ def _ring(case: Case) -> Parts:
     # The processor that relays is also what limits the data of LL: the longer of the two counts.
     relay_us = crossings * _relay_us(case, case.size_bytes / cluster.ranks)
     pipeline_us = max(0.0, relay_us - data[1]) if data[0] == CHANNELS else relay_us
-    steps_us = (steps - crossings) * case.inside_us + crossings * crossing_us
+    # A step waits for a whole slice, unlike one of a line or a tree; adapters have other chunks to send meanwhile.
+    alone = cluster.nodes == 1 and cluster.nvlink and case.row.protocol != Protocol.LL
+    waits = case.fitted.of_sm(cluster.sm).ring_hop if alone else 1.0
+    steps_us = (steps - crossings) * case.inside_us * waits + crossings * crossing_us
+    pipeline_us += _local_us(case)
     return case.parts(data, steps_us - _hidden_us(case, crossings, data[1]), pipeline_us)
+
+
+def _local_us(case: Case) -> float:
+    """Return the time of the step that a GPU does alone: it copies its own part while its NVLinks are idle.
+
+    Of n parts, an all_gather sends n - 1 and copies one, a reduce_scatter or all_reduce adds the last one into the
+    result. With two GPUs that is a step for every one over NVLink. Thread blocks of the Simple protocol do it. Between
+    nodes, adapters send other chunks meanwhile.
+    """
+    if case.row.protocol != Protocol.SIMPLE or case.cluster.nodes > 1:
+        return 0.0
+    return case.size_bytes / case.cluster.ranks / (case.channels * block_gbyte_s(case.cluster)) / 1000
 
 
 def _hidden_us(case: Case, crossings: int, data_us: float) -> float:

@@ -26,12 +26,23 @@ class Pipeline(Sourced, frozen=True, forbid_unknown_fields=True, kw_only=True):
     pcie_hop: float
 
 
+class GenerationTimes(Sourced, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Times of a generation of GPUs."""
+
+    sm: int
+    ll_launch_us: float
+    ll_hop: float
+    ring_hop: float
+
+
 class Pairs(Sourced, frozen=True, forbid_unknown_fields=True, kw_only=True):
     chunk_bytes: int
     chunk_bytes_grace: int
     ll_bytes: int
     channel_gbyte_s: float
     channel_peers: int
+    ll_start_us: float
+    nvlink: float
 
 
 class NetworkTimes(Sourced, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -76,11 +87,17 @@ class Times(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
     version: str
     bandwidth: Bandwidth
     pipeline: Pipeline
+    generation: dict[str, GenerationTimes]
     pairs: Pairs
     network: NetworkTimes
     plugin: dict[str, Plugin]  # by transport
     chunk: dict[str, Chunk]
     fit: dict[str, Fit]
+
+    def of_sm(self, sm: int) -> GenerationTimes:
+        """Return the newest generation up to this compute capability; the oldest for older GPUs."""
+        entries = sorted(self.generation.values(), key=lambda entry: entry.sm)
+        return next((entry for entry in reversed(entries) if entry.sm <= sm), entries[0])
 
 
 @cache
