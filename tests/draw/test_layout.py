@@ -6,6 +6,7 @@ import itertools
 import math
 from collections import Counter
 from functools import cache
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,7 +15,9 @@ from hypothesis import strategies as st
 
 import weft
 from weft.draw import lay_out
-from weft.draw.scene import Box, Role, Scene, TextStyle, box_extent
+from weft.draw.layout.painter import middle_of
+from weft.draw.scene import Box, Role, Scene, TextStyle, box_extent, text_width
+from weft.draw.sheet import Legend
 from weft.fabric import faults
 from weft.fabric.build import FabricBuilder
 from weft.fabric.kinds import NodeKind
@@ -342,3 +345,21 @@ def test_a_title_in_bold_letters_has_room_on_a_small_sheet() -> None:
     (text,) = [text for text in scene.texts if text.style is TextStyle.TITLE]
     assert text.text == title
     assert text.x + 0.69 * text.size * len(title) <= scene.left + scene.width  # DejaVu Sans Bold, on average
+
+
+def test_the_middle_of_a_line_and_of_a_curve_is_on_it() -> None:
+    assert middle_of(((0.0, 2.0), (4.0, 8.0))) == (2.0, 5.0)
+    assert middle_of(((0.0, 2.0), (4.0, 6.0), (8.0, 2.0))) == (4.0, 4.0)
+
+
+def test_east_asian_letters_are_wider_than_others() -> None:
+    assert text_width("図図", 10) > text_width("éé", 10) == pytest.approx(text_width("ee", 10))
+
+
+def test_entries_of_a_legend_stand_beside_each_other() -> None:
+    canvas = SimpleNamespace(lines=[], text=lambda *_, **__: None)
+    legend = Legend(canvas=canvas, left=0.0, right=1000.0, x=0.0, y=0.0)
+    for text in ("leaf to spine", "host"):
+        legend.entry(text, 0)
+    first, second = (line.points[0][0] for line in canvas.lines)
+    assert second >= first + 34 + text_width("leaf to spine", 10)
