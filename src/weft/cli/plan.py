@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -89,6 +90,7 @@ def plan(
     from weft.plan.folder import default_name
 
     check_explain(explain, form)
+    gc.set_threshold(200_000)  # a large plan has millions of objects and few cycles: collections took 8 % of its time
     with progress_bar("sizing the fabric") as change:
 
         def describe(step: str) -> None:

@@ -10,6 +10,7 @@ from itertools import groupby
 from weft.draw.inks import BOX_STYLES, PAPER, TEXT_STYLES
 from weft.draw.scene import Box, Ink, Line, Role, Scene, Text, printable
 
+_MARKS, _BACKGROUND = frozenset((Role.MARK, Role.OUTLINE)), frozenset((Role.FRAME, Role.BLOCK))
 _FONT = "Inter, 'Segoe UI', 'DejaVu Sans', Helvetica, Arial, sans-serif"
 
 
@@ -42,7 +43,7 @@ def _style_sheet(scene: Scene, *, dark: bool) -> str:
 
     rules = [f".paper{{fill:{shade(PAPER)}}}", f"text{{font-family:{_FONT}}}", "path{fill:none}"]
     for role, look in BOX_STYLES.items():
-        thick = ";stroke-width:1.6" if role in (Role.MARK, Role.OUTLINE) else ""
+        thick = ";stroke-width:1.6" if role in _MARKS else ""
         rules.append(f".{role}{{fill:{shade(look.fill)};stroke:{shade(look.stroke)}{thick}}}")
     rules += [f".i{i}{{stroke:{shade(ink)}}}.f{i}{{fill:{shade(ink)}}}" for i, ink in enumerate(scene.inks)]
     rules += [f".{style}{{fill:{shade(ink)}}}" for style, ink in TEXT_STYLES.items()]
@@ -56,8 +57,7 @@ def body(scene: Scene) -> str:
     front: list[str] = []
     marks: list[str] = []
     for index, box in enumerate(scene.boxes):
-        bad, back = box.role in (Role.MARK, Role.OUTLINE), box.role in (Role.FRAME, Role.BLOCK)
-        layer = marks if bad else behind if back else front
+        layer = marks if box.role in _MARKS else behind if box.role in _BACKGROUND else front
         layer.append(_box(box, index))
     paper = f'<rect class="paper" x="{_n(scene.left)}" y="{_n(scene.top)}" '
     paper += f'width="{_n(scene.width)}" height="{_n(scene.height)}"/>'

@@ -67,7 +67,7 @@ def _draw_racks(canvas: Canvas, racks: Racks, rack_indices: list[int]) -> None:
     """Draw empty racks: a frame, the name above, unit numbers at the side, power below."""
     width, height = _width(racks), racks.room.rack_u * _UNIT
     limit, powers = Power(watts=racks.room.filled_w), rack_powers(racks, rack_indices)
-    edges = [_left(racks, rack) for rack in rack_indices]
+    edges, faint = [_left(racks, rack) for rack in rack_indices], TextStyle.FAINT
     for unit in range(1, racks.room.rack_u):  # lines across all racks, to find the number of a unit
         points = ((min(edges), -_UNIT * unit), (max(edges) + width, -_UNIT * unit))
         canvas.lines.append(Line(points=points, ink=NEUTRAL, width=0.5, opacity=0.4))
@@ -84,7 +84,7 @@ def _draw_racks(canvas: Canvas, racks: Racks, rack_indices: list[int]) -> None:
         if over:
             canvas.box(Box(x=middle, y=-height / 2, width=width + 6, height=height + 6, role=Role.OUTLINE))
         for unit in range(1, racks.room.rack_u + 1):
-            canvas.text(left - 4, _UNIT * (0.5 - unit), f"{unit}", _NUMBER, style=TextStyle.FAINT, anchor="end")
+            canvas.text(left - 4, _UNIT * (0.5 - unit), f"{unit}", _NUMBER, style=faint, anchor="end")
 
 
 def _draw_box(canvas: Canvas, racks: Racks, box: int, ink: int, nodes: tuple[int, ...]) -> None:

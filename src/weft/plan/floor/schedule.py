@@ -54,8 +54,8 @@ def to_csv(cabling: Cabling) -> str:
         _speeds(cabling),
         _of_part(cabling, [part.medium.name for part in cabling.parts]),
         _of_part(cabling, [part.name for part in cabling.parts]),
-        [f"{metres:g}" for metres in cabling.length_m.tolist()],
-        [f"{metres:.2f}" for metres in cabling.route_m.tolist()],
+        _formatted(cabling.length_m, "g"),
+        _formatted(cabling.route_m, ".2f"),
         _ways(cabling),
         (cabling.bundle + 1).tolist(),
     )
@@ -83,7 +83,7 @@ def to_ndt(cabling: Cabling) -> str:
         "LinkType": ["Data"] * len(cabling),
         "Speed": rate_mbit_s.tolist(),
         "_2": [f"{label} cable" for label in labels],
-        "Cable Length": [f"{metres:g}" for metres in cabling.length_m.tolist()],
+        "Cable Length": _formatted(cabling.length_m, "g"),
         "State": ["Active"] * len(cabling),
         "Domain": ["In-Scope"] * len(cabling),
     }
@@ -103,6 +103,13 @@ def _write(header: tuple[str, ...], columns: Iterable[Iterable[object]]) -> str:
     writer.writerow(header)
     writer.writerows(zip(*cells, strict=True))
     return out.getvalue()
+
+
+def _formatted(values: NDArray[np.float64], form: str) -> list[str]:
+    """Format numbers, each distinct one once."""
+    distinct, place = np.unique(values, return_inverse=True)
+    texts = [format(value, form) for value in distinct.tolist()]
+    return [texts[i] for i in place.tolist()]
 
 
 def _ports(cabling: Cabling, slots: NDArray[np.int32]) -> list[str]:
