@@ -9,7 +9,7 @@ import pytest
 from weft.collectives.nccl.cluster import from_server
 from weft.errors import ConfigError
 from weft.training.communication import Ideal
-from weft.training.framework import choose_framework, find_framework, frameworks, with_defaults
+from weft.training.framework import choose_framework, find_framework, find_kernel, frameworks, with_defaults
 from weft.training.gpu import Gpu
 from weft.training.parallel import Layout
 from weft.training.step import Step, run_step
@@ -85,6 +85,47 @@ def test_many_small_kernels_of_experts_wait_for_the_host():
     assert many.parts["host"] == 0
 
 
+def test_eager_layers_with_a_gate_move_more_bytes_than_plain_ones():
+    """Norms, rotary positions and the gate are separate kernels there; a compiler fuses them."""
+    ratios = []
+    for model in (find("llama3-8b"), replace(find("mpt-7b"), seq=4096)):
+        eager, fused = (run(name, model, zero=3) for name in ("fsdp-2025", "torchtitan"))
+        assert eager.parts["optimizer"] == pytest.approx(2.3 * fused.parts["optimizer"])
+        ratios.append(eager.parts["memory"] / fused.parts["memory"])
+    assert ratios[0] > 2 * ratios[1] > 2
+
+
+def test_graphs_take_launches_from_the_host_and_overlap_adds_some():
+    model = find("qwen3-30b-a3b")
+    waits = {}
+    for scopes in ("none", "moe_router,moe_preprocess", "attn,moe_router,moe_preprocess", "full_iteration"):
+        waits[scopes] = run("megatron", model, "dgx-b200", ep=8, cuda_graphs=scopes).parts["host"]
+    assert list(waits.values()) == sorted(waits.values(), reverse=True)
+    assert waits["full_iteration"] == 0 < waits["attn,moe_router,moe_preprocess"]
+    hidden = run("megatron", model, "dgx-b200", ep=8, overlap_moe=True)
+    assert hidden.parts["ep"] == 0
+    assert hidden.parts["host"] > waits["none"]
+
+
+def test_the_host_launches_the_products_of_each_expert():
+    model = find("qwen3-30b-a3b")
+    few, many = (run("megatron", model, "dgx-b200", ep=ep) for ep in (8, 1))
+    assert few.step_s < many.step_s
+
+
+def test_experts_of_the_busiest_gpu_set_the_pace():
+    model = find("mixtral-8x7b")
+    even, uneven = (run("megatron", model, ep=8, imbalance=factor, micro_batch=2) for factor in (1.0, 1.5))
+    for part in ("products", "ep"):
+        assert 1.1 < uneven.parts[part] / even.parts[part] < 1.5
+
+
+def test_an_all_gather_brings_tokens_also_to_gpus_without_experts_of_them():
+    """Eight copies of each token, not two."""
+    gathered, sent = (run("megatron", find("mixtral-8x7b"), ep=8, dispatcher=way) for way in ("allgather", "alltoall"))
+    assert 2 < gathered.parts["ep"] / sent.parts["ep"] < 6
+
+
 def test_tokens_go_once_to_each_server_with_deduplication():
     """With two servers and eight experts a token needs nearly two copies, not eight."""
     model = find("qwen3-30b-a3b")
@@ -100,7 +141,8 @@ def test_an_unknown_framework_is_named_with_those_known():
 @pytest.mark.parametrize("name", frameworks())
 def test_every_framework_has_a_kernel_for_attention_and_a_source(name):
     framework = find_framework(name)
-    assert 0.1 < framework.kernel.share(80, backward=True) <= framework.kernel.share(80, backward=False) < 1
+    kernel = find_kernel(framework.attention)
+    assert 0.1 < kernel.share(80, backward=True) <= kernel.share(80, backward=False) < 1
     assert framework.source
     assert framework.label
 

@@ -93,6 +93,57 @@ BLOOM = {
     "vocab_size": 250880,
 }
 
+GPT_OSS = LLAMA | {
+    "model_type": "gpt_oss",
+    "head_dim": 64,
+    "hidden_size": 2880,
+    "intermediate_size": 2880,
+    "layer_types": ["sliding_attention", "full_attention"] * 18,
+    "num_attention_heads": 64,
+    "num_experts_per_tok": 4,
+    "num_hidden_layers": 36,
+    "num_local_experts": 128,
+    "sliding_window": 128,
+    "vocab_size": 201088,
+}
+LLAMA4 = {
+    "model_type": "llama4",
+    "text_config": LLAMA
+    | {
+        "model_type": "llama4_text",
+        "attention_chunk_size": 8192,
+        "head_dim": 128,
+        "hidden_size": 5120,
+        "interleave_moe_layer_step": 2,
+        "intermediate_size": 8192,
+        "intermediate_size_mlp": 16384,
+        "no_rope_layers": [1, 1, 1, 0] * 12,
+        "num_attention_heads": 40,
+        "num_experts_per_tok": 1,
+        "num_hidden_layers": 48,
+        "num_local_experts": 128,
+        "vocab_size": 202048,
+    },
+}
+NEMOTRON_H = {
+    "model_type": "nemotron_h",
+    "conv_kernel": 4,
+    "head_dim": 128,
+    "hidden_size": 4096,
+    "hybrid_override_pattern": "M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M-",
+    "intermediate_size": 21504,
+    "mamba_head_dim": 64,
+    "mamba_num_heads": 128,
+    "max_position_embeddings": 8192,
+    "mlp_hidden_act": "relu2",
+    "n_groups": 8,
+    "num_attention_heads": 32,
+    "num_hidden_layers": 52,
+    "num_key_value_heads": 8,
+    "ssm_state_size": 128,
+    "vocab_size": 131072,
+}
+
 
 @pytest.fixture
 def written(tmp_path):
@@ -113,6 +164,9 @@ def written(tmp_path):
         (DEEPSEEK, "deepseek-v3"),
         (NEMOTRON, "nemotron4-340b"),
         (BLOOM, "bloom-176b"),
+        (GPT_OSS, "gpt-oss-120b"),
+        (LLAMA4, "llama4-maverick"),
+        (NEMOTRON_H, "nemotron-h-8b"),
     ],
 )
 def test_a_configuration_gives_the_shape_of_its_preset(written, config, preset):
@@ -137,6 +191,17 @@ def test_a_configuration_without_a_known_family_is_read_by_the_common_keys(writt
     assert find(written(LLAMA | {"model_type": "newest"})).parameters == find("llama3-8b").parameters
 
 
+def test_windows_are_read_with_the_share_of_layers_that_see_all(written):
+    """Mistral 7B has a window in all layers, Gemma 3 none in every sixth, and Qwen 2 may switch it off."""
+    for changes, share in (
+        ({"sliding_window": 4096}, 0),
+        ({"sliding_window": 1024, "sliding_window_pattern": 6}, 1 / 6),
+        ({"sliding_window": 4096, "use_sliding_window": False}, 1),
+        ({"sliding_window": None}, 1),
+    ):
+        assert find(written(LLAMA | changes)).full_share == share
+
+
 def test_shared_experts_are_counted_in_widths_of_one(written):
     """Qwen 1.5 MoE A2.7B: four times as wide."""
     qwen = MIXTRAL | {"model_type": "qwen2_moe", "moe_intermediate_size": 1408, "shared_expert_intermediate_size": 5632}
@@ -157,7 +222,8 @@ def test_a_missing_key_is_named(written, key):
         ({"hidden_size": "4096"}, '"hidden_size": "4096".*expected a whole number'),
         ({"num_hidden_layers": True}, '"num_hidden_layers": true.*expected a whole number'),
         ({"tie_word_embeddings": 1}, '"tie_word_embeddings": 1.*expected true or false'),
-        ({"decoder_sparse_step": 2}, '"decoder_sparse_step": 2.*expected a decoder whose layers are all of one kind'),
+        ({"mlp_only_layers": [1]}, r'"mlp_only_layers": \[1\].*expected a decoder with experts in every layer'),
+        ({"sliding_window": 8, "layer_types": ["linear_attention"]}, '"linear_attention".*expected layers of full'),
         ({"is_encoder_decoder": True}, '"is_encoder_decoder": true.*expected a decoder'),
         ({"num_key_value_heads": 5}, "my-model: heads = 32 is not a multiple of kv_heads = 5"),
     ],

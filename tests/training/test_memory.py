@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import pytest
 
 from weft.collectives.nccl.cluster import from_server
 from weft.errors import ConfigError
+from weft.fabric import catalog
 from weft.training.communication import Ideal
+from weft.training.framework import with_defaults
 from weft.training.gpu import Gpu
-from weft.training.memory import check_fits, chunks_in_flight, footprint, layer_activations
-from weft.training.parallel import Layout, check, shares
+from weft.training.memory import GB, check_fits, chunks_in_flight, footprint, layer_activations, recompute_to_fit
+from weft.training.parallel import Layout, check
+from weft.training.shares import shares
 from weft.training.step import run_step
-from weft.training.transformer import find, presets, reshape
+from weft.training.transformer import DENSE, MIXTURE, find, presets, reshape
+from weft.training.validate import published
 
 GPT3 = find("gpt3-175b")
 S, B, H, A = 2048, 1, 12_288, 96
@@ -22,7 +27,7 @@ UNFUSED = Layout(gpus=8, global_batch=8, seq=S, fused_attention=False)
 
 def per_layer(layout: Layout) -> float:
     """Return the bytes in units of s b h."""
-    return layer_activations(layout, GPT3, experts=False) / (S * B * H)
+    return layer_activations(layout, GPT3, DENSE) / (S * B * H)
 
 
 def test_activations_of_a_layer_equal_those_of_the_paper():
@@ -41,7 +46,7 @@ def test_fused_attention_keeps_no_scores():
     fused = replace(UNFUSED, fused_attention=True)
     assert per_layer(fused) == 34 + 4 * A / H
     llama = find("llama3-8b")
-    short, long = (layer_activations(replace(fused, seq=seq), llama, experts=False) for seq in (8192, 16_384))
+    short, long = (layer_activations(replace(fused, seq=seq), llama, DENSE) for seq in (8192, 16_384))
     assert long == 2 * short
 
 
@@ -65,15 +70,15 @@ def test_fp8_keeps_the_inputs_of_matrices_in_one_byte():
 def test_a_mixture_keeps_each_token_once_for_each_expert_that_it_goes_to():
     """Mixtral: as a dense layer, but the inner width twice, inputs and results of experts, and the router's choice."""
     model, layout = find("mixtral-8x7b"), replace(UNFUSED, fused_attention=True)
-    dense, mixture = (layer_activations(layout, model, experts=choice) for choice in (False, True))
+    dense, mixture = (layer_activations(layout, model, kind) for kind in (DENSE, MIXTURE))
     inner, ends, router = 6 * model.ffn, 2 * (2 + 2) * model.hidden, 4 * 8
     assert mixture - dense == S * (inner + ends + router)
-    assert layer_activations(replace(layout, ep=8), model, experts=True) == mixture
+    assert layer_activations(replace(layout, ep=8), model, MIXTURE) == mixture
 
 
 def test_a_layer_without_biases_keeps_no_masks_and_only_its_own_keys():
     """Llama 3 8B, bytes of a token: norms and inputs, queries, 8 keys and values, result, three inner widths, sums."""
-    remaining = layer_activations(replace(UNFUSED, fused_attention=True), find("llama3-8b"), experts=False)
+    remaining = layer_activations(replace(UNFUSED, fused_attention=True), find("llama3-8b"), DENSE)
     assert remaining == S * (8 * 4096 + 2 * (32 + 8 + 8 + 32) * 128 + 6 * 14_336 + 4 * 32)
 
 
@@ -83,20 +88,20 @@ def test_latent_attention_keeps_latents_and_all_its_heads():
     heads = 2 * 128 * (192 + 192 + 128 + 128) + 4 * 128
     latents = 4 * (1536 + 512) + 2 * 64
     experts = 6 * 2048 * (8 + 1) + 8 * (2 + 2) * 7168 + 4 * 256
-    assert layer_activations(layout, find("deepseek-v3"), experts=True) == S * (8 * 7168 + heads + latents + experts)
+    assert layer_activations(layout, find("deepseek-v3"), MIXTURE) == S * (8 * 7168 + heads + latents + experts)
 
 
 def test_experts_that_are_cut_see_the_tokens_of_all_their_ranks():
     """Each of two tensor ranks has half of the tokens, but gathers the other half before its half of the experts."""
     model, layout = find("mixtral-8x7b"), Layout(gpus=8, tp=2, global_batch=8, seq=S)
-    cut, whole = (layer_activations(replace(layout, etp=etp), model, experts=True) for etp in (2, 1))
+    cut, whole = (layer_activations(replace(layout, etp=etp), model, MIXTURE) for etp in (2, 1))
     assert cut - whole == S // 2 * 2 * 2 * model.hidden
 
 
 def test_a_mixture_is_kept_for_all_its_layers_and_its_states_have_copies_of_their_own():
     model, layout = find("mixtral-8x7b"), Layout(gpus=8, ep=4, global_batch=8, seq=S)
     need, held = footprint(layout, model), shares(layout, model)
-    assert need.activations_bytes == 32 * layer_activations(layout, model, experts=True)
+    assert need.activations_bytes == 32 * layer_activations(layout, model, MIXTURE)
     assert held.expert_parameters == 32 * 2 * model.expert_parameters
     assert need.optimizer_bytes == 12 * (-(-held.parameters // 8) + held.expert_parameters // 2)
 
@@ -113,7 +118,7 @@ def test_the_interleaved_schedule_holds_more_on_the_first_stage(pp, vp):
     layout = Layout(gpus=pp, pp=pp, vp=vp, global_batch=8 * pp, seq=S)
     assert chunks_in_flight(layout, 0) / vp * (96 / pp) == pytest.approx(96 * (1 + (pp - 1) / (pp * vp)))
     assert footprint(layout, GPT3).activations_bytes == pytest.approx(
-        chunks_in_flight(layout, 0) * 96 // (pp * vp) * layer_activations(layout, GPT3, experts=False)
+        chunks_in_flight(layout, 0) * 96 // (pp * vp) * layer_activations(layout, GPT3, DENSE)
     )
 
 
@@ -182,23 +187,22 @@ def test_the_stages_hold_the_model_between_them(name):
     held = shares(layout, model)
     all_held = (held.parameters + layout.ep * held.expert_parameters).sum()
     assert all_held == model.parameters + model.tied * model.vocab * model.hidden
-    assert held.dense_layers.sum() == model.layers - model.moe_layers
-    assert held.moe_layers.sum() == model.moe_layers
+    assert {kind: count.sum() for kind, count in held.layers.items()} == Counter(model.kinds)
 
 
 def test_dense_layers_of_a_mixture_are_on_the_first_stage():
     layout = Layout(gpus=1024, pp=16, ep=64, global_batch=1024, seq=4096)
     held = shares(layout, find("deepseek-v3"))
-    assert held.dense_layers.ravel().tolist() == [3, *[0] * 15]
-    assert held.moe_layers.ravel().tolist() == [0, *[4] * 14, 2]
+    assert held.layers[DENSE].ravel().tolist() == [3, *[0] * 15]
+    assert held.layers[MIXTURE].ravel().tolist() == [0, *[4] * 14, 2]
 
 
 def test_chunks_of_a_stage_are_not_neighbours():
     """The first five of six layers are dense: stages have chunks 0, 2, 4 and 1, 3, 5."""
     mixed = reshape(find("mixtral-8x7b"), layers=6, dense_layers=5)
     held = shares(Layout(gpus=2, pp=2, vp=3, global_batch=2, seq=S), mixed)
-    assert held.moe_layers.tolist() == [[0, 0, 0], [0, 0, 1]]
-    assert held.dense_layers.tolist() == [[1, 1, 1], [1, 1, 0]]
+    assert held.layers[MIXTURE].tolist() == [[0, 0, 0], [0, 0, 1]]
+    assert held.layers[DENSE].tolist() == [[1, 1, 1], [1, 1, 0]]
 
 
 def test_tied_embeddings_of_one_stage_count_once():
@@ -286,3 +290,98 @@ def test_a_recomputed_module_takes_less_memory_and_more_time(model: str, modules
 def test_an_unknown_module_to_recompute_is_named_with_those_known() -> None:
     with pytest.raises(ConfigError, match=r"(?s)recompute 'attention'.*core_attn"):
         Layout(gpus=8, global_batch=8, seq=4096, recompute="mlp,attention")
+
+
+LLAMA_70B = find("llama3-70b")
+FSDP = Layout(gpus=64, micro_batch=2, global_batch=256, seq=8192, precision="fp8", zero=3, grad_reduce_in_fp32=False)
+
+
+def test_every_published_step_fits_by_its_recipe():
+    for job in published():
+        transformer = replace(find(job.model), **job.overrides)
+        check_fits(
+            Layout(**with_defaults(job.layout)), transformer, catalog.gpu(catalog.server(job.server).gpu).memory_gbyte
+        )
+
+
+def test_activations_of_offloaded_layers_leave_the_gpu_but_for_two():
+    whole = footprint(FSDP, LLAMA_70B).activations_bytes
+    half = footprint(replace(FSDP, offload_layers=40), LLAMA_70B).activations_bytes
+    assert half == whole // 2 + 2 * whole // 80
+
+
+def test_offloaded_activations_cost_time_over_a_slow_link_only():
+    layout, away = (replace(FSDP, gpus=8, global_batch=16, offload_layers=count) for count in (0, 40))
+    over_c2c, over_pcie = (
+        [run_step(LLAMA_70B, each, Gpu.of(gpu), Ideal(from_server(server, nodes=1), each)) for each in (layout, away)]
+        for gpu, server in (("GB200", "gb200-nvl64"), ("B200", "dgx-b200"))
+    )
+    assert over_c2c[0].step_s == over_c2c[1].step_s
+    assert over_pcie[1].parts["offload"] == pytest.approx(over_pcie[1].step_s - over_pcie[0].step_s, rel=0.1)
+
+
+def test_an_offloaded_optimizer_takes_no_memory_and_more_time():
+    layout, away = (
+        Layout(gpus=8, global_batch=8, seq=4096),
+        Layout(gpus=8, global_batch=8, seq=4096, offload_optimizer=True),
+    )
+    model = find("llama3-8b")
+    assert footprint(away, model).optimizer_bytes == 0
+    kept_s, away_s = (
+        run_step(model, each, Gpu.of("H100"), Ideal(from_server("dgx-h100", nodes=1), each)).parts["optimizer"]
+        for each in (layout, away)
+    )
+    assert away_s > 10 * kept_s
+
+
+def test_some_layers_of_each_chunk_may_be_recomputed():
+    """One of five: its input is kept, the other four are whole; memory and time are between none and full."""
+    layout = Layout(gpus=32, pp=4, vp=4, tp=8, global_batch=8, seq=8192)
+    options = [{}, {"recompute": "full", "recompute_layers": 1}, {"recompute": "full"}]
+    layouts = [replace(layout, **each) for each in options]
+    sizes = [footprint(each, LLAMA_70B).activations_bytes for each in layouts]
+    assert sizes == sorted(sizes, reverse=True)
+    over = Ideal(from_server("dgx-h100", nodes=4), layout)
+    none_s, some_s, full_s = (run_step(LLAMA_70B, each, Gpu.of("H100"), over).step_s for each in layouts)
+    assert some_s - none_s == pytest.approx((full_s - none_s) / 5, rel=0.05)
+
+
+def test_recomputed_up_projections_leave_the_latents():
+    model, layout = find("deepseek-v3"), Layout(gpus=64, ep=64, global_batch=64, seq=4096)
+    saved = layer_activations(layout, model, DENSE) - layer_activations(
+        replace(layout, recompute="mla_up_proj"), model, DENSE
+    )
+    assert saved == 2 * 4096 * 128 * (192 + 192 + 128)
+
+
+def test_the_least_recomputation_that_fits_is_modules_then_layers():
+    layout = Layout(gpus=64, tp=4, pp=4, vp=5, global_batch=64, seq=8192)
+    needs = [footprint(replace(layout, recompute=each), LLAMA_70B).total_bytes / GB for each in ("none", "layernorm")]
+    assert recompute_to_fit(layout, LLAMA_70B, needs[0] + 1) is layout
+    assert recompute_to_fit(layout, LLAMA_70B, needs[1] + 0.1).recompute == "layernorm"
+    some = recompute_to_fit(layout, LLAMA_70B, needs[1] - 0.1)
+    assert (some.recompute, some.recompute_layers) == ("full", 1)
+    assert recompute_to_fit(layout, LLAMA_70B, 8) is layout
+
+
+def test_moments_in_16_bits_leave_the_weight_in_32():
+    layout = Layout(gpus=8, global_batch=8, seq=4096, zero=0, optimizer_precision="bf16-moments")
+    model = find("llama3-8b")
+    assert footprint(layout, model).optimizer_bytes == 8 * model.parameters
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"recompute_layers": 2}, "recompute_layers = 2 needs recompute = full, not none"),
+        ({"offload_layers": 2, "recompute": "full"}, "offload_layers has no activations to move"),
+        ({"imbalance": 0.5}, "imbalance = 0.5 must be 1 or more"),
+        ({"offload_layers": -1}, "offload_layers = -1; it is a number from 0 up"),
+        ({"cuda_graphs": "attn,all"}, "scope of cuda_graphs 'all'; there are attn, moe_router"),
+        ({"dispatcher": "nccl"}, "dispatcher 'nccl'.*deepep, alltoall"),
+        ({"lora": 8, "lora_modules": "qkv"}, "module of lora_modules 'qkv'.*linear_qkv"),
+    ],
+)
+def test_options_that_exclude_each_other_or_do_not_exist_are_refused(options, message):
+    with pytest.raises(ConfigError, match=message):
+        Layout(gpus=8, global_batch=8, seq=4096, **options)

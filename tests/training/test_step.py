@@ -10,7 +10,8 @@ from weft.collectives.nccl.cluster import from_server
 from weft.errors import ConfigError
 from weft.training.communication import Ideal
 from weft.training.gpu import Gpu
-from weft.training.parallel import Layout, shares
+from weft.training.parallel import Layout
+from weft.training.shares import shares
 from weft.training.step import BUCKET_PARAMETERS, Step, run_step
 from weft.training.transformer import find
 

@@ -31,7 +31,7 @@ def test_a_framework_or_generation_without_published_steps_has_a_wider_band() ->
     assert known.high < 1.4
     for kind in (("no experts", "Hopper", "torchtitan"), ("no experts", "Ada", "megatron")):
         band = bands.compute_band(kind, figures)
-        assert band.high > 1.2 * known.high
+        assert band.high > 1.1 * known.high
         assert any(f"no steps are published for {name}" in band.far for name in kind)
 
 

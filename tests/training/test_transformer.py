@@ -135,7 +135,7 @@ def test_utilization_is_as_printed(name, gpus, batch, step_s, mfu_percent):
 def test_latent_attention_counts_queries_with_and_values_without_position():
     """DeepSeek-V3: 6 for each parameter met, and 6 s heads (192 + 128) for the scores of each layer."""
     model = find("deepseek-v3")
-    norms = model.layers * model.norm_parameters + model.final_norm_parameters
+    norms = model.layers * (2 * model.hidden + model.q_lora + model.kv_lora) + model.hidden
     multiplied = model.active_parameters - model.embedding_parameters - norms
     scores = model.layers * 128 * (192 + 128) * 4096
     assert model.flop_per_token(4096) == pytest.approx(6 * (multiplied + scores), rel=1e-12)

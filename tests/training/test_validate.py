@@ -15,7 +15,7 @@ def rows():
 
 @pytest.fixture(scope="module")
 def by_source():
-    return {row.source: row for row in source_errors()}
+    return {row.name: row for row in source_errors()}
 
 
 def test_a_step_is_within_ten_percent_in_the_mean(by_source):
@@ -47,7 +47,9 @@ def test_a_source_is_left_out_with_the_constants_that_it_was_used_for():
 def test_data_has_every_step_and_every_source():
     data = report()
     assert len(data["rows"]) == len(published())
-    assert [row["source"] for row in data["sources"]][-1] == "all"
+    assert [row["name"] for row in data["sources"]][-1] == "all"
+    assert sum(row["steps"] for row in data["classes"]) == len(published())
+    assert {row["name"] for row in data["classes"]} >= {"experts, Blackwell", "no experts, Hopper"}
 
 
 @pytest.mark.parametrize("model", ["gpt3-175b", "llama3-8b", "nemotron4-15b", "llama3-405b"])

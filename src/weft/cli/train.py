@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from weft.training.transformer import Transformer
     from weft.training.trouble import FailureReport
 if TYPE_CHECKING:
-    from weft.training.accuracy import Errors
+    from weft.training.accuracy import Errors, GroupErrors
 if TYPE_CHECKING:
     from weft.cli.train_flags import Outputs
     from weft.training.site import Site
@@ -137,7 +137,6 @@ def _goodput(goodput: dict[str, Any]) -> list[tuple[Cell, ...]]:
 
 
 _COLUMNS = (
-    "source",
     "steps",
     "mean error %",
     "bias %",
@@ -150,7 +149,7 @@ _COLUMNS = (
 
 
 def print_validation(form: Form) -> None:
-    from weft.training.accuracy import report, source_errors
+    from weft.training.accuracy import class_errors, report, source_errors
     from weft.training.validate import validate
 
     if form.is_data:
@@ -168,21 +167,25 @@ def print_validation(form: Form) -> None:
         for figure in validate()
     ]
     console().print(table("Published steps beside weft's", columns, lines))
-    rows: list[tuple[Cell, ...]] = [
+    note = (
+        "Left out: predicted without the constants and bands that the source was used for. Bands are to hold nine of "
+        "ten steps. Constants belong to a GPU or a framework, none to a step; an ideal network. Sources: --json."
+    )
+    console().print(table("Errors by source", ("source", *_COLUMNS), _group_rows(source_errors())))
+    console().print(table("Errors by class", ("class", *_COLUMNS), _group_rows(class_errors()), note))
+
+
+def _group_rows(groups: Sequence[GroupErrors]) -> list[tuple[Cell, ...]]:
+    return [
         (
-            row.source,
+            row.name,
             row.steps,
             *_percent(row.known),
             *_percent(row.left_out),
             f"{row.in_bands} of {row.steps}, {row.in_bands / row.steps:.0%}",
         )
-        for row in source_errors()
+        for row in groups
     ]
-    note = (
-        "Left out: predicted without the constants and bands that the source was used for. Bands are to hold nine of "
-        "ten steps. Constants belong to a GPU or a framework, none to a step; an ideal network. Sources: --json."
-    )
-    console().print(table("Errors by source", _COLUMNS, rows, note))
 
 
 def _percent(errors: Errors) -> tuple[float, ...]:

@@ -31,7 +31,13 @@ class Cut:
     """ZeRO stage, sharded over the copies: 0 nothing, 1 optimizer, 2 also gradients, 3 also parameters (FSDP). [1]"""
     recompute: str | None = None
     """Activations to recompute in the backward pass: none, selective (core_attn), full, or Megatron's modules, as in
-    mlp,layernorm: core_attn, mlp, moe, moe_act, layernorm. [none]"""
+    mlp,layernorm: core_attn, mlp, moe, moe_act, layernorm, mla_up_proj. [the least that fits]"""
+    recompute_layers: Whole | None = None
+    """With --recompute full: recompute only so many layers of each chunk of layers. [all]"""
+    offload_layers: Whole | None = None
+    """Layers of each chunk whose activations are moved to the host's memory and back. [0]"""
+    offload_optimizer: OnOrOff = None
+    """Keep the optimizer's states in the host's memory, and step there. [off]"""
     global_batch: Whole | None = None
     """Sequences per step. [2 for each GPU]"""
     seq: Whole | None = None
@@ -39,9 +45,9 @@ class Cut:
     precision: str = "bf16"
     """bf16, fp16, fp8, mxfp8 or nvfp4."""
     framework: str | None = None
-    """Software, which sets kernels, launches and the overlaps below: megatron, nemo-2025, torchtitan, fsdp-eager,
-    deepspeed or megatron-2021. [fsdp-eager for --zero 3 without --tp and --pp before Blackwell; deepspeed for fp16
-    before Hopper; else megatron]"""
+    """Software, which sets kernels, launches and the overlaps below: megatron, nemo-2025, torchtitan, fsdp-2025,
+    fsdp-eager, deepspeed or megatron-2021. [fsdp-eager for --zero 3 without --tp and --pp before Blackwell; deepspeed
+    for fp16 before Hopper; else megatron]"""
     sequence_parallel: OnOrOff = None
     """With --tp: shard norms and residuals along the sequence. [on, as the framework]"""
     overlap_grad_reduce: OnOrOff = None
@@ -54,10 +60,23 @@ class Cut:
     """Overlap sends between interleaved stages with computation. [on]"""
     overlap_moe: OnOrOff = None
     """Overlap the all-to-all of experts with another micro-batch (DualPipe). [off]"""
+    dispatcher: str | None = None
+    """Exchange of tokens with experts: deepep, one copy for each server (also HybridEP); alltoall, one for each expert;
+    or allgather. [deepep, as the framework]"""
+    imbalance: float | None = None
+    """Tokens of the GPU with the busiest experts over the mean. [1]"""
+    cuda_graphs: str | None = None
+    """Kernels of layers with experts that the host launches as one graph: none, or Megatron's scopes, as in
+    attn,moe_router: attn, moe_router, moe_preprocess, full_iteration. [none]"""
+    lora: Whole | None = None
+    """Train only LoRA adapters of this rank; all other weights are frozen. [0: train all weights]"""
+    lora_modules: str | None = None
+    """Matrices with LoRA adapters: linear_qkv, linear_proj, linear_fc1, linear_fc2. [all four]"""
     grad_reduce_in_fp32: OnOrOff = None
     """Reduce gradients in 32 bits; otherwise in 16. [on, as the framework]"""
     optimizer_precision: str = "fp32"
-    """Precision of the optimizer states: fp32, with a copy of the weights; or bf16, without one."""
+    """Precision of the optimizer states: fp32, with a copy of the weights; bf16-moments, with a copy of the weights in
+    fp32; or bf16, without one."""
     fused_attention: OnOrOff = None
     """Use flash attention; otherwise attention scores are written to GPU memory. [on, as the framework]"""
 

@@ -129,14 +129,16 @@ def print_search(results: Sequence[SearchResult], site: Site, *, explain: bool) 
     """Print the fastest layouts; sizes that are 1 in all of them are left out."""
     from weft.training.findings import describe_search
     from weft.training.memory import GB
+    from weft.training.words import show_recompute
 
     best, out = results[:_BEST], console()
     names = {"tp": "tp", "pp": "pp", "vp": "vp", "cp": "cp", "ep": "ep", "micro_batch": "micro-batch"}
     sizes = {name: label for name, label in names.items() if any(getattr(each.layout, name) > 1 for each in best)}
-    sizes |= {"dp": "dp", "zero": "ZeRO", "recompute": "recompute"}
+    sizes |= {"dp": "dp", "zero": "ZeRO"}
     rows = [
         (
             *(getattr(result.layout, name) for name in sizes),
+            show_recompute(result.layout),
             result.step.step_s,
             round(100 * result.step.mfu, 1),
             round(result.footprint.total_bytes / GB, 1),
@@ -144,7 +146,7 @@ def print_search(results: Sequence[SearchResult], site: Site, *, explain: bool) 
         for result in best
     ]
     out.print(describe_search(results, site), markup=False)
-    out.print(table("", (*sizes.values(), "step s", "MFU %", "GB"), rows))
+    out.print(table("", (*sizes.values(), "recompute", "step s", "MFU %", "GB"), rows))
     out.print("How far to trust it: closed forms without contention. Run a layout for its band.", markup=False)
     if explain:
         for note in site.notes:

@@ -1,13 +1,14 @@
-"""Errors and bands by source of published steps, each source also left out with all constants that it was used for."""
+"""Errors and bands of published steps by source and by class; with sources left out, also without their constants."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
+from weft.calibration.cross_validation import Prediction
 from weft.calibration.figure import mean_error
 from weft.training.band import leave_sources_out
 from weft.training.validate import Figure, validate
@@ -30,41 +31,44 @@ class Errors:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SourceErrors:
-    """The accuracy of the steps of one source, or of all."""
+class GroupErrors:
+    """The accuracy of the steps of one source or class, or of all."""
 
-    source: str
+    name: str
     steps: int
     known: Errors
     left_out: Errors
     in_bands: int  # steps in bands that were made without their source
 
 
-def source_errors() -> list[SourceErrors]:
+def source_errors() -> list[GroupErrors]:
     """Return the accuracy by source, the largest mean error of left-out sources first; then that of all together."""
-    predictions = leave_sources_out()
+    return [*_group_errors(lambda figure: figure.source), *_group_errors(lambda _: "all")]
+
+
+def class_errors() -> list[GroupErrors]:
+    """Return the accuracy by class: with experts or without, and a generation of GPUs."""
+    return _group_errors(lambda figure: ", ".join(figure.kind[:2]))
+
+
+def _group_errors(group_of: Callable[[Figure], str]) -> list[GroupErrors]:
     known: dict[str, list[Figure]] = {}
     for figure in validate():
-        known.setdefault(figure.source, []).append(figure)
+        known.setdefault(group_of(figure), []).append(figure)
+    left_out: dict[str, list[Prediction[Figure]]] = {}
+    for prediction in (each for own in leave_sources_out().values() for each in own):
+        left_out.setdefault(group_of(prediction.figure), []).append(prediction)
     rows = [
-        SourceErrors(
-            source=source,
+        GroupErrors(
+            name=name,
             steps=len(own),
-            known=Errors.of(known[source]),
+            known=Errors.of(known[name]),
             left_out=Errors.of([each.figure for each in own]),
             in_bands=sum(each.is_in_band for each in own),
         )
-        for source, own in predictions.items()
+        for name, own in left_out.items()
     ]
-    rows.sort(key=lambda row: -row.left_out.mean_error)
-    together = SourceErrors(
-        source="all",
-        steps=sum(row.steps for row in rows),
-        known=Errors.of(validate()),
-        left_out=Errors.of([each.figure for own in predictions.values() for each in own]),
-        in_bands=sum(row.in_bands for row in rows),
-    )
-    return [*rows, together]
+    return sorted(rows, key=lambda row: -row.left_out.mean_error)
 
 
 def report() -> dict[str, Any]:
@@ -74,5 +78,6 @@ def report() -> dict[str, Any]:
         "weft": __version__,
         "mean_error": mean_error(figures),
         "sources": [asdict(row) for row in source_errors()],
+        "classes": [asdict(row) for row in class_errors()],
         "rows": [figure.report() for figure in figures],
     }

@@ -64,7 +64,8 @@ def flags_of(result: SearchResult) -> str:
     layout = result.layout
     sizes = {name: getattr(layout, name) for name in ("tp", "pp", "vp", "cp", "ep", "micro_batch", "zero")}
     flags = [f"--{name.replace('_', '-')} {value}" for name, value in sizes.items() if value > 1] or ["--tp 1"]
-    return " ".join([*flags, *([] if layout.recompute == "none" else [f"--recompute {layout.recompute}"])])
+    flags += [] if layout.recompute == "none" else [f"--recompute {layout.recompute}"]
+    return " ".join([*flags, *([f"--recompute-layers {layout.recompute_layers}"] if layout.recompute_layers else [])])
 
 
 def describe_surprise(runs: Sequence[Run]) -> str:

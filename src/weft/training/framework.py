@@ -1,6 +1,6 @@
 """The software of a training job: which kernels run, how fast they are, and what overlaps.
 
-find_framework("fsdp-eager").kernel.share(80, backward=False)      the share of the peak that its attention has
+find_kernel(find_framework("fsdp-eager").attention).share(80, backward=False)      of the peak: its attention
 
 `frameworks.toml` has the profiles with their sources. The same model on the same GPUs takes up to twice as long in a
 framework that fuses nothing, or in a stack that is young for its GPU.
@@ -35,6 +35,24 @@ class Attention(Sourced, frozen=True, forbid_unknown_fields=True, kw_only=True):
         return float(_by_generation(self.backward if backward else self.forward, sm))
 
 
+class Passes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Bytes that elementwise kernels move, relative to kernels that are fused where they can be."""
+
+    plain: float = 1.0  # LayerNorm, learned positions or ALiBi, GELU
+    gated: float = 1.0  # RMSNorm, rotary positions, a gate beside the activation function
+    optimizer: float = 1.0
+
+
+class Host(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The time of the host for a layer and micro-batch, forward and backward; 0: nothing waits for it."""
+
+    sync_ms: float = 0.0  # of any layer: the GPU waits for it, however long its kernels take
+    layer_ms: float = 0.0
+    expert_ms: float = 0.0  # for each expert of a GPU, whose products are launched one by one
+    overlapped: float = 1.0  # factor with exchanges behind the compute of another micro-batch, on several streams
+    graphs: dict[str, float] = msgspec.field(default_factory=dict)  # shares of launches in CUDA graphs of a scope
+
+
 class Framework(Sourced, frozen=True, eq=False, forbid_unknown_fields=True, kw_only=True):
     """A framework at a time; `frameworks.toml` explains the fields."""
 
@@ -43,18 +61,13 @@ class Framework(Sourced, frozen=True, eq=False, forbid_unknown_fields=True, kw_o
     attention: str
     products: dict[str, dict[str, float]] = msgspec.field(default_factory=dict)
     grouped: float
-    passes: float
-    host_ms: float  # 0: launches are never waited for
+    passes: Passes
+    host: Host
     contention: float
-    deduplicates: bool = False
     all_reduces: bool = False
     reserve_gbyte: float
     layout: dict[str, Any] = msgspec.field(default_factory=dict)
     without: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict)
-
-    @property
-    def kernel(self) -> Attention:
-        return _kernels()[self.attention]
 
     def product_share(self, sm: int, precision: str) -> float:
         """Return the rate of matrix products relative to the sustained rate of the GPU."""
@@ -68,6 +81,11 @@ def _by_generation(values: Mapping[str, Any], sm: int) -> Any:
     return values[str(max((each for each in known if each <= sm), default=known[0]))]
 
 
+def find_kernel(name: str) -> Attention:
+    """Return the attention kernel of that name in frameworks.toml."""
+    return _kernels()[name]
+
+
 @cache
 def _kernels() -> dict[str, Attention]:
     return msgspec.convert(read_data("weft.training", "frameworks.toml")["kernels"], dict[str, Attention])
@@ -76,9 +94,14 @@ def _kernels() -> dict[str, Attention]:
 @cache
 def frameworks() -> Mapping[str, Framework]:
     """Return all profiles by name."""
+    return {name: msgspec.convert({**table, "name": name}, Framework) for name, table in _tables().items()}
+
+
+@cache
+def _tables() -> dict[str, dict[str, Any]]:
     tables = read_data("weft.training", "frameworks.toml")
     del tables["kernels"]
-    return {name: msgspec.convert({**table, "name": name}, Framework) for name, table in tables.items()}
+    return tables
 
 
 @cache
@@ -86,7 +109,8 @@ def find_framework(name: str) -> Framework:
     """Find a profile; `deepspeed without bloom` is the profile as it would be if that source were unknown."""
     known, _, left_out = name.partition(WITHOUT)
     framework = find_named("framework", known, frameworks())
-    return msgspec.structs.replace(framework, name=name, **framework.without.get(left_out, {}))
+    changes = framework.without.get(left_out, {})
+    return msgspec.convert({**_tables()[known], **changes, "name": name}, Framework)
 
 
 def choose_framework(fields: Mapping[str, Any], sm: int) -> str:

@@ -24,14 +24,18 @@ import msgspec
 from weft.errors import find_named
 from weft.fabric import catalog
 from weft.fabric.rates import read_catalog
-from weft.training.framework import DEFAULT, Framework, find_framework
+from weft.training.framework import DEFAULT, Framework, find_framework, find_kernel
 
 BF16_BYTES = 2
 FP8_BYTES = 1
 OPERAND_BYTES = {"bf16": 2, "fp16": 2, "fp8": 1, "mxfp8": 1, "nvfp4": 0.5}
 # Bytes that Adam moves for each parameter: gradient, value and two moments are read, the last three written; with an
-# optimizer in fp32 also a copy of the value in bf16.
-ADAM_BYTES = {"fp32": 4 * 4 + 3 * 4 + BF16_BYTES, "bf16": (4 + 3) * BF16_BYTES}
+# optimizer in fp32 also a copy of the value in bf16; bf16-moments: the value is in fp32, the moments are not.
+ADAM_BYTES = {
+    "fp32": 4 * 4 + 3 * 4 + BF16_BYTES,
+    "bf16-moments": 4 + 2 * (4 + 2 * BF16_BYTES) + BF16_BYTES,
+    "bf16": (4 + 3) * BF16_BYTES,
+}
 
 _TILES = ((128, 256), (256, 128), (128, 128))  # the large ones of cuBLAS
 _GENERATIONS = ((100, "Blackwell"), (90, "Hopper"), (89, "Ada"), (0, "Ampere"))  # from which compute capability
@@ -101,6 +105,10 @@ class Gpu:
         """Return the memory bandwidth of the datasheet."""
         return 1e9 * self.entry.memory_gbyte_s
 
+    def host_copy_s(self, moved_bytes: float) -> float:
+        """Return the time of a copy to or from the memory of the host."""
+        return moved_bytes / (1e9 * self.entry.host_gbyte_s)
+
     def slowest_of(self, count: int) -> float:
         """Return the time of the slowest of `count` GPUs relative to the mean: the expected maximum of normal times."""
         if count == 1:
@@ -158,24 +166,30 @@ class Gpu:
         causal: bool,
         backward: bool,
         fused: bool,
+        window: int = 0,
+        kernel: str = "",
     ) -> float:
         """Return the time of softmax(Q K') V, or of its gradients, in 16 bits. Causal queries are the last of the keys.
 
+        window: keys that a query sees, if not all before it. kernel: one of frameworks.toml, if not the framework's.
         Not fused, as before 2022, scores of all pairs go through memory: out of a product, through softmax, through
         dropout, into the next product; a causal mask spares nothing.
         """
         if not fused:
             return self._unfused_attention_s(batch * heads, queries, keys, head_dim, backward)
-        kernel, fused_kernel = _constants().attention, self.software.kernel
+        attention, fused_kernel = _constants().attention, find_kernel(kernel or self.software.attention)
         products = 5 if backward else 2
         width = max(head_dim, fused_kernel.narrow)
         # A tile on the diagonal is computed whole. Work is uneven then, and SMs do not end together: from the first to
         # the last it takes half of the longest piece.
-        visible = min(keys, keys - (queries - kernel.tile) / 2) if causal else keys
+        visible = min(keys, keys - (queries - attention.tile) / 2) if causal else keys
+        if window:  # and a tile at its other end
+            visible = min(visible, window + attention.tile)
         flop = 2 * products * width * batch * heads * queries * visible
-        tail_flop = products * width * kernel.tile * keys * self.entry.sms if causal else 0
+        longest = min(keys, window + attention.tile) if window else keys
+        tail_flop = products * width * attention.tile * longest * self.entry.sms if causal else 0
         rate_flop_s = fused_kernel.share(self.entry.sm, backward=backward) * self.peak_flop_s("bf16")
-        start_s = 1e-6 * (kernel.backward_us if backward else kernel.forward_us)
+        start_s = 1e-6 * (attention.backward_us if backward else attention.forward_us)
         moved_bytes = products * BF16_BYTES * head_dim * batch * (heads * queries + kv_heads * keys)
         return start_s + max((flop + tail_flop) / rate_flop_s, moved_bytes / self.memory_byte_s)
 
@@ -195,8 +209,8 @@ class Gpu:
         return max(1e-6 * passes.launch_us, moved_bytes / (passes.memory * self.memory_byte_s))
 
     def adam_s(self, parameters: float, moved_bytes: int = ADAM_BYTES["fp32"]) -> float:
-        """Return the time of a fused Adam step over `parameters`, each of which moves `moved_bytes`."""
-        return self.pass_s(parameters * moved_bytes)
+        """Return the time of an Adam step over `parameters`, each of which moves `moved_bytes` in a fused kernel."""
+        return self.pass_s(parameters * moved_bytes * self.software.passes.optimizer)
 
     def fp8_cast_s(self, elements: float) -> float:
         """Return the time to cast a matrix to fp8: once for each activation, each gradient, each changed weight.

@@ -20,17 +20,12 @@ _FAMILIES: dict[str, dict[str, bool]] = {
     "bloom": {**_GPT, "tied": True},
     "qwen2": {"qkv_bias": True},
     "qwen2_moe": {"qkv_bias": True},
+    "nemotron_h": {"gated": False},
 }
 _GATES = ("silu", "swiglu", "gelu_pytorch_tanh")  # activations that come with a gate, outside those families
-# Keys of models whose layers differ, with the value for equal layers. Other values are refused.
-_MIXED = {
-    "moe_layer_freq": 1,
-    "decoder_sparse_step": 1,
-    "interleave_moe_layer_step": 1,
-    "mlp_only_layers": [],
-    "hybrid_override_pattern": None,
-    "is_encoder_decoder": False,
-}
+_FULL, _WINDOWED = "full_attention", ("sliding_attention", "chunked_attention")  # of layer_types
+# Keys of models whose layers differ in other ways than `Transformer` knows, with the value for those that do not.
+_MIXED = {"moe_layer_freq": 1, "mlp_only_layers": [], "is_encoder_decoder": False}
 
 
 def read_config(path: Path) -> dict[str, Any]:
@@ -41,9 +36,7 @@ def read_config(path: Path) -> dict[str, Any]:
     for key, plain in _MIXED.items():
         if config.table.get(key, plain) != plain:
             read = f'"{key}": {json.dumps(config.table[key])}'
-            raise FileError(
-                file, None, read, "a decoder whose layers are all of one kind (of experts: after the first)"
-            )
+            raise FileError(file, None, read, "a decoder with experts in every layer after the first, or in every n-th")
     biased = family.get("bias", False)
     return {
         "name": file.resolve().parent.name if file.name == "config.json" else file.stem,
@@ -51,7 +44,11 @@ def read_config(path: Path) -> dict[str, Any]:
         **_sizes(config),
         **_experts(config),
         **_latent(config),
-        "gated": family.get("gated", config.text("hidden_act", "hidden_activation", usual="silu") in _GATES),
+        **_window(config),
+        **_hybrid(config),
+        "gated": family.get(
+            "gated", config.text("hidden_act", "hidden_activation", "mlp_hidden_act", usual="silu") in _GATES
+        ),
         "tied": config.flag("tie_word_embeddings", usual=family.get("tied", False)),
         "learned_positions": family.get("learned_positions", False),
         "bias": biased,
@@ -110,7 +107,7 @@ def _sizes(config: _Config) -> dict[str, int]:
         "hidden": hidden,
         "heads": heads,
         "kv_heads": config.number("num_key_value_heads", usual=heads),
-        "ffn": config.number("intermediate_size", "n_inner", usual=width),
+        "ffn": config.number("intermediate_size_mlp", "intermediate_size", "n_inner", usual=width),
         "vocab": config.number("vocab_size"),
         "seq": config.number("max_position_embeddings", "n_positions", "seq_length"),
     }
@@ -124,13 +121,49 @@ def _experts(config: _Config) -> dict[str, int]:
     if not experts:
         return {}
     width = config.number("moe_intermediate_size", "intermediate_size")
-    shared = config.number("shared_expert_intermediate_size", usual=0) // width
+    shared = config.number("shared_expert_intermediate_size", "moe_shared_expert_intermediate_size", usual=0) // width
+    shared = 1 if config.family.startswith("llama4") else shared
     return {
         "experts": experts,
         "topk": config.number("num_experts_per_tok"),
         "expert_ffn": width,
-        "shared_experts": config.number("n_shared_experts", usual=shared),
+        "shared_experts": shared or config.number("n_shared_experts", usual=0),
         "dense_layers": config.number("first_k_dense_replace", usual=0),
+        "moe_every": config.number("interleave_moe_layer_step", "decoder_sparse_step", usual=1),
+    }
+
+
+def _window(config: _Config) -> dict[str, Any]:
+    """Return the window of attention, and how often a layer sees the whole sequence."""
+    window = config.number("sliding_window", "attention_chunk_size", usual=0)
+    if not window or config.table.get("use_sliding_window") is False:
+        return {}
+    layers = config.number("num_hidden_layers")
+    kinds = config.table.get("layer_types") or []
+    if config.table.get("no_rope_layers"):  # Llama 4: 1 for those with positions, which are chunked
+        kinds = [_WINDOWED[1] if with_rope else _FULL for with_rope in config.table["no_rope_layers"]]
+    unknown = next((kind for kind in kinds if kind not in (_FULL, *_WINDOWED)), None)
+    if unknown is not None:
+        read = f'"layer_types" with {json.dumps(unknown)}'
+        raise FileError(config.file, None, read, f"layers of {', '.join((_FULL, *_WINDOWED))}")
+    whole = kinds.count(_FULL)
+    every = round(layers / whole) if whole else 0
+    every = every or config.number("sliding_window_pattern", usual=4 if config.family.startswith("llama4") else 0)
+    return {"window": window, "full_every": every, "chunked": config.table.get("attention_chunk_size") is not None}
+
+
+def _hybrid(config: _Config) -> dict[str, Any]:
+    """Return the pattern of a hybrid with Mamba-2 layers, and the shape of those (Nemotron-H)."""
+    pattern = config.text("hybrid_override_pattern", usual="")
+    if not pattern:
+        return {}
+    return {
+        "pattern": pattern,
+        "ssm_heads": config.number("mamba_num_heads"),
+        "ssm_head_dim": config.number("mamba_head_dim"),
+        "ssm_groups": config.number("n_groups"),
+        "ssm_state": config.number("ssm_state_size"),
+        "ssm_conv": config.number("conv_kernel"),
     }
 
 

@@ -12,15 +12,17 @@ term. The first stage of a pipeline holds the most micro-batches, the last one t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from weft.errors import ConfigError
-from weft.training.parallel import NARROW, Layout, check, shares
-from weft.training.transformer import Transformer
+from weft.training.parallel import NARROW, Layout, check
+from weft.training.shares import has_adapter, shares
+from weft.training.transformer import Kind, Transformer
 
 GB = 1 << 30  # as makers of GPUs count
 
@@ -58,24 +60,27 @@ class Footprint:
 def footprint(layout: Layout, transformer: Transformer) -> Footprint:
     """Return the memory of the fullest stage."""
     held = shares(layout, transformer)
-    columns = (held.dense_layers, held.moe_layers, held.parameters, held.expert_parameters)
-    by_stage = np.stack([column.sum(axis=1) for column in columns], axis=1)
-    stages = (_stage(layout, transformer, stage, _Held(*held)) for stage, held in enumerate(by_stage.tolist()))
+    columns = (held.parameters, held.expert_parameters, held.trained, held.trained_experts)
+    by_stage = np.stack([column.sum(axis=1) for column in columns], axis=1).tolist()
+    layers = [{kind: int(count[stage].sum()) for kind, count in held.layers.items()} for stage in range(layout.pp)]
+    stages = (
+        _stage(layout, transformer, stage, _Held(*columns), layers[stage]) for stage, columns in enumerate(by_stage)
+    )
     return max(stages, key=lambda need: need.total_bytes)
 
 
 class _Held(NamedTuple):
-    """The layers and parameters that a rank of one stage holds."""
+    """The parameters that a rank of one stage holds, and those that it trains."""
 
-    dense_layers: int
-    moe_layers: int
     parameters: int
     expert_parameters: int
+    trained: int
+    trained_experts: int
 
 
-def _stage(layout: Layout, transformer: Transformer, stage: int, held: _Held) -> Footprint:
-    weights, gradients, optimizer, copied = _states(layout, held)
-    activations = _activations(layout, transformer, stage, held)
+def _stage(layout: Layout, transformer: Transformer, stage: int, held: _Held, layers: Mapping[Kind, int]) -> Footprint:
+    weights, gradients, optimizer, copied = _states(layout, held, max(1, sum(layers.values())))
+    activations = _activations(layout, transformer, stage, layers)
     logits = 4 * layout.tokens * transformer.vocab // layout.tp if stage == layout.pp - 1 else 0
     return Footprint(
         weights_bytes=weights,
@@ -88,24 +93,27 @@ def _stage(layout: Layout, transformer: Transformer, stage: int, held: _Held) ->
     )
 
 
-def _states(layout: Layout, held: _Held) -> tuple[int, int, int, int]:
+def _states(layout: Layout, held: _Held, layers: int) -> tuple[int, int, int, int]:
     """Return the bytes of weights, of gradients, of the optimizer, and of its 32-bit copy of 16-bit gradients.
 
     The copy exists only during the optimizer's step, after the activations are freed. ZeRO gathers one layer at a
     time, with overlap also the next one.
     """
     weight_bytes = 2  # in FP8 one for the weight and one for its transpose, as Hopper multiplies
-    layers = max(1, held.dense_layers + held.moe_layers)  # an end of the model may stand alone
     weights = gradients = optimizer = copied = 0
-    for parameters, copies in (
-        (held.parameters, layout.dp * layout.cp),
-        (held.expert_parameters, layout.edp),
+    for parameters, trained, copies in (
+        (held.parameters, held.trained, layout.dp * layout.cp),
+        (held.expert_parameters, held.trained_experts, layout.edp),
     ):
         sharded, layer = -(-parameters // copies), parameters // layers
         gathered = layer * (2 if layout.overlap_param_gather else 1)
         weights += weight_bytes * (min(sharded + gathered, parameters) if layout.zero >= 3 else parameters)
-        gradients += layout.gradient_bytes * (min(sharded + layer, parameters) if layout.zero >= 2 else parameters)
-        stepped = sharded if layout.zero >= 1 else parameters
+        stepped = -(-trained // copies) if layout.zero >= 1 else trained
+        gradients += layout.gradient_bytes * (
+            min(-(-trained // copies) + trained // layers, trained) if layout.zero >= 2 else trained
+        )
+        if layout.offload_optimizer:
+            continue
         optimizer += layout.optimizer_bytes * stepped
         copied += 4 * stepped if layout.gradient_bytes == 2 and layout.optimizer_precision == "fp32" else 0
     return weights, gradients, optimizer, copied
@@ -121,37 +129,63 @@ def chunks_in_flight(layout: Layout, stage: int) -> int:
     return min(warm_up + 1, layout.micro_batches * layout.vp)
 
 
-def _activations(layout: Layout, transformer: Transformer, stage: int, held: _Held) -> int:
-    dense = layer_activations(layout, transformer, experts=False)
-    mixture = layer_activations(layout, transformer, experts=True) if held.moe_layers else 0
-    if layout.recompute == "full":  # the input of each layer, and one layer at a time whole
-        stored = (held.dense_layers + held.moe_layers) * 2 * layout.residual_tokens * transformer.hidden
-        working = max(dense if held.dense_layers else 0, mixture)
+def _activations(layout: Layout, transformer: Transformer, stage: int, layers: Mapping[Kind, int]) -> int:
+    """Return the bytes of all micro-batches in flight; recomputed and offloaded layers come first in each chunk."""
+    chunk = sum(layers.values()) / layout.vp
+    if layout.recompute == "full":
+        again = min(1.0, layout.recompute_layers / chunk) if layout.recompute_layers and chunk else 1.0
     else:
-        stored, working = held.dense_layers * dense + held.moe_layers * mixture, 0
-    return chunks_in_flight(layout, stage) * stored // layout.vp + working
+        again = 0.0
+    away = min(1 - again, layout.offload_layers / chunk) if chunk else 0.0
+    each = {kind: layer_activations(layout, transformer, kind) for kind, count in layers.items() if count}
+    whole = sum(layers[kind] * size for kind, size in each.items())
+    kept = 2 * layout.residual_tokens * transformer.hidden  # the input of a layer that is recomputed
+    stored = round(again * sum(layers.values()) * kept + (1 - again - away) * whole)
+    working = max(each.values(), default=0)  # a layer whole, while it is recomputed or comes back, and the next one
+    in_work = working * (again > 0) + 2 * working * (away > 0)
+    return chunks_in_flight(layout, stage) * stored // layout.vp + in_work
 
 
-def layer_activations(layout: Layout, transformer: Transformer, *, experts: bool) -> int:
+def layer_activations(layout: Layout, transformer: Transformer, kind: Kind) -> int:
     """Return the bytes of one layer and micro-batch on one rank, without full recomputation."""
-    model, tokens, cut = transformer, layout.tokens, layout.residual_tokens
+    return sum(_block(layout, transformer, block) for block in kind)
+
+
+def _block(layout: Layout, model: Transformer, block: str) -> int:
+    cut, again = layout.residual_tokens, layout.recomputed
     of_matrix = 1 if layout.precision in NARROW else 2  # bytes of a stored input of a matrix product
-    norms = 2 * 2 * cut * model.hidden  # their inputs
-    again = layout.recomputed
-    inputs = 2 * of_matrix * cut * model.hidden  # inputs of the first matrices of attention and feed-forward
-    inputs *= "layernorm" not in again
-    masks = 2 * cut * model.hidden if model.bias else 0  # dropout masks: models with biases are trained with dropout
-    total = norms + inputs + masks + _attention(layout, model)
-    inner = 2 * (2 if model.gated else 1) + of_matrix  # bytes around the activation function, for each of its width
-    if not experts:
-        return total + inner * tokens * (model.ffn // layout.tp) * ("mlp" not in again)
+    norm = 2 * cut * model.hidden  # its input
+    entry = 0 if "layernorm" in again else of_matrix * cut * model.hidden  # input of the first matrix
+    mask = cut * model.hidden if model.bias else 0  # of dropout: models with biases are trained with it
+    total = norm + entry * _keeps(layout, "up" if block == "mlp" else "qkv") + mask
+    inner = 2 * (2 if model.gated else 1)  # bytes around the activation function, for each of its width
+    if block == "attention":
+        return total + _attention(layout, model)
+    if block == "mamba":
+        return total + _mamba(layout, model)
+    if block == "mlp":
+        inner += of_matrix * _keeps(layout, "down")
+        return total + inner * layout.tokens * (model.ffn // layout.tp) * ("mlp" not in again)
     if "moe" in again:
         return total
-    routed = cut * model.topk  # with balanced experts each rank receives as many tokens as it sends
-    total += inner * tokens * (model.shared_experts * model.expert_ffn // layout.tp)
+    inner += of_matrix
+    routed = round(cut * model.topk * layout.imbalance)  # balanced experts receive as many tokens as a rank sends
+    total += inner * layout.tokens * (model.shared_experts * model.expert_ffn // layout.tp)
     inner -= of_matrix * ("moe_act" in again)
     total += routed * (inner * model.expert_ffn + (of_matrix * layout.expert_tp + 2) * model.hidden)
     return total + 4 * cut * model.experts  # the router's probabilities
+
+
+def _keeps(layout: Layout, matrix: str) -> bool:
+    """Return whether the input of a matrix is kept for a gradient: of its weight, or of its adapter."""
+    return not layout.lora or has_adapter(layout, matrix)
+
+
+def _mamba(layout: Layout, model: Transformer) -> int:
+    """Return the bytes around the scan: the result of the first matrix, of the convolution, and of the scan."""
+    matrices = model.mamba_matrices(layout.tp)
+    inner, outputs = matrices["out"][0], matrices["in"][1]
+    return 2 * layout.tokens * (outputs + (outputs - inner) + 2 * inner)
 
 
 def _attention(layout: Layout, model: Transformer) -> int:
@@ -159,7 +193,8 @@ def _attention(layout: Layout, model: Transformer) -> int:
     tokens, heads = layout.tokens, model.heads // layout.tp
     keys = max(model.kv_heads // layout.tp, 1)
     of_matrix = 1 if layout.precision in NARROW else 2
-    width = 2 * (heads * model.qk_dim + keys * (model.qk_dim + model.v_dim)) + of_matrix * heads * model.v_dim
+    width = 2 * (heads * model.qk_dim + keys * (model.qk_dim + model.v_dim)) * ("mla_up_proj" not in layout.recomputed)
+    width += of_matrix * heads * model.v_dim
     latents = 2 * 2 * (model.q_lora + model.kv_lora) + 2 * model.rope_dim if model.kv_lora else 0
     if layout.fused_attention:
         scores = 4 * heads * tokens  # the sum of each row, to recompute the scores
@@ -168,6 +203,34 @@ def _attention(layout: Layout, model: Transformer) -> int:
     else:
         scores = 5 * heads * tokens * layout.seq  # softmax, its dropout's mask and result
     return tokens * width + layout.residual_tokens * latents + scores
+
+
+def least_recomputed(layout: Layout, transformer: Transformer) -> list[str]:
+    """Return modules to recompute, by their cost: those whose time is nearly nothing."""
+    modules = ["core_attn"] if not layout.fused_attention else []
+    modules += ["moe_act"] if transformer.experts else []
+    modules += ["mla_up_proj"] if transformer.kv_lora else []
+    return [",".join(["layernorm", *modules[:count]]) for count in range(len(modules) + 1)]
+
+
+def recompute_to_fit(layout: Layout, transformer: Transformer, memory_gbyte: float) -> Layout:
+    """Return the layout with the least recomputation that fits: none, cheap modules, or as many layers as needed.
+
+    The layout itself if it fits with none, or not at all.
+    """
+
+    def fits(changed: Layout) -> bool:
+        return footprint(changed, transformer).fits(memory_gbyte)
+
+    full = replace(layout, recompute="full", offload_layers=0)
+    if fits(layout) or not fits(full):
+        return layout
+    for modules in least_recomputed(layout, transformer):
+        if fits(changed := replace(layout, recompute=modules)):
+            return changed
+    counts = range(1, -(-transformer.layers // (layout.pp * layout.vp)))
+    enough = bisect_left(counts, True, key=lambda count: fits(replace(full, recompute_layers=count)))
+    return replace(full, recompute_layers=counts[enough]) if enough < len(counts) else full
 
 
 def check_fits(layout: Layout, transformer: Transformer, memory_gbyte: float) -> Footprint:
@@ -199,7 +262,7 @@ def _smaller(layout: Layout, transformer: Transformer) -> Iterator[tuple[str, Fo
         {"grad_reduce_in_fp32": False},
         *({"zero": stage} for stage in range(layout.zero + 1, 4)),
         {"micro_batch": layout.micro_batch // 2},
-        {"recompute": "selective"},
+        *({"recompute": modules} for modules in least_recomputed(layout, transformer)),
         *({size: 2 * getattr(layout, size)} for size in ("ep", "pp", "tp", "cp")),
         {"recompute": "full"},
     ]

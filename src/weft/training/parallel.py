@@ -25,10 +25,13 @@ from weft.training.framework import DEFAULT, Framework, find_framework
 from weft.training.transformer import Transformer
 
 RECOMPUTE = ("none", "selective", "full")
-MODULES = ("core_attn", "mlp", "moe", "moe_act", "layernorm")  # of selective recomputation, as Megatron names them
+MODULES = ("core_attn", "mlp", "moe", "moe_act", "layernorm", "mla_up_proj")  # of selective recomputation, by Megatron
+GRAPHS = ("attn", "moe_router", "moe_preprocess", "full_iteration")  # scopes of CUDA graphs, as Megatron names them
+DISPATCHERS = ("deepep", "alltoall", "allgather")
+ADAPTED = ("linear_qkv", "linear_proj", "linear_fc1", "linear_fc2")  # matrices with LoRA adapters, as NeMo names them
 PRECISIONS = ("bf16", "fp16", "fp8", "mxfp8", "nvfp4")
 NARROW = ("fp8", "mxfp8", "nvfp4")  # products in fewer than 16 bits
-OPTIMIZER_PRECISIONS = ("fp32", "bf16")
+OPTIMIZER_BYTES = {"fp32": 12, "bf16-moments": 8, "bf16": 4}  # for each parameter: two moments and a 32-bit weight
 KINDS = ("tp", "cp", "dp", "dp-cp", "pp", "ep", "etp", "edp")
 
 
@@ -51,14 +54,22 @@ class Layout:
         1  # 0 none, 1 optimizer states sharded (distributed optimizer), 2 and gradients, 3 and parameters (FSDP)
     )
     recompute: str = "none"  # selective: core_attn; modules, "mlp,layernorm"; full: a layer's input alone is kept
+    recompute_layers: int = 0  # with full: so many layers of each chunk; 0: all
+    offload_layers: int = 0  # layers of each chunk whose activations wait in the host's memory
+    offload_optimizer: bool = False  # states and step of the optimizer in the host's memory and processors
     precision: str = "bf16"
     grad_reduce_in_fp32: bool = True  # Megatron's default for bf16; NVIDIA's performance recipes set it off
-    optimizer_precision: str = "fp32"  # Adam's moments; bf16: and no 32-bit weights (NeMo's optim.dtype)
+    optimizer_precision: str = "fp32"  # bf16-moments: Megatron's precision-aware optimizer; bf16: no 32-bit weights
     overlap_grad_reduce: bool = True
     overlap_param_gather: bool = True
     tp_comm_overlap: bool = True
     overlap_p2p: bool = True
     overlap_moe: bool = False  # experts' exchanges behind another micro-batch's compute (DualPipe, Megatron's 1F1B)
+    dispatcher: str = "deepep"  # a token goes once to each server with experts of it; alltoall: once to each expert
+    imbalance: float = 1.0  # tokens of the GPU with the busiest experts over the mean
+    cuda_graphs: str = "none"  # kernels that the host launches as one graph
+    lora: int = 0  # rank of LoRA adapters, which alone are trained; 0: all parameters are
+    lora_modules: str = ",".join(ADAPTED)
     fused_attention: bool = True  # flash attention; False: scores are written to memory (before 2022)
     framework: str = DEFAULT  # software, by its name in frameworks.toml
 
@@ -75,10 +86,29 @@ class Layout:
                 known = dict.fromkeys((*RECOMPUTE, *MODULES))
                 find_named("recompute", module, known, f"Modules may be joined by commas: {', '.join(MODULES)}.")
         find_named("precision", self.precision, dict.fromkeys(PRECISIONS))
-        find_named("optimizer_precision", self.optimizer_precision, dict.fromkeys(OPTIMIZER_PRECISIONS))
+        find_named("optimizer_precision", self.optimizer_precision, OPTIMIZER_BYTES)
+        find_named("dispatcher", self.dispatcher, dict.fromkeys(DISPATCHERS))
+        for scope in self.graphs:
+            find_named("scope of cuda_graphs", scope, dict.fromkeys(GRAPHS), "Scopes may be joined by commas, or none.")
+        for module in self.lora_modules.split(","):
+            find_named("module of lora_modules", module, dict.fromkeys(ADAPTED), "Modules may be joined by commas.")
         find_framework(self.framework)
+        self._check_options()
         self._check_ranks()
         self._check_batch()
+
+    def _check_options(self) -> None:
+        for field in ("recompute_layers", "offload_layers", "lora"):
+            if getattr(self, field) < 0:
+                raise ConfigError(f"{field} = {getattr(self, field)}; it is a number from 0 up")
+        if self.recompute_layers and self.recompute != "full":
+            raise ConfigError(
+                f"recompute_layers = {self.recompute_layers} needs recompute = full, not {self.recompute}"
+            )
+        if self.offload_layers and self.recompute == "full" and not self.recompute_layers:
+            raise ConfigError("offload_layers has no activations to move with recompute = full: leave out one of them")
+        if self.imbalance < 1:
+            raise ConfigError(f"imbalance = {self.imbalance:g} must be 1 or more: the busiest GPU relative to the mean")
 
     def _check_ranks(self) -> None:
         unit = self.tp * self.pp * self.cp
@@ -130,6 +160,16 @@ class Layout:
         return ("core_attn",) if self.recompute == "selective" else tuple(self.recompute.split(","))
 
     @property
+    def graphs(self) -> tuple[str, ...]:
+        """Return the scopes of CUDA graphs."""
+        return () if self.cuda_graphs == "none" else tuple(self.cuda_graphs.split(","))
+
+    @property
+    def adapted(self) -> tuple[str, ...]:
+        """Return the matrices with LoRA adapters."""
+        return tuple(self.lora_modules.split(",")) if self.lora else ()
+
+    @property
     def software(self) -> Framework:
         return find_framework(self.framework)
 
@@ -158,8 +198,8 @@ class Layout:
 
     @property
     def optimizer_bytes(self) -> int:
-        """Return the bytes of optimizer state for each parameter: two moments, in fp32 also the weight."""
-        return 12 if self.optimizer_precision == "fp32" else 4
+        """Return the bytes of optimizer state for each parameter that is trained."""
+        return OPTIMIZER_BYTES[self.optimizer_precision]
 
     @property
     def cuts_sequence(self) -> bool:
@@ -181,7 +221,7 @@ class Layout:
 
         The first and the last chunk also hold the embeddings: where layers do not divide, they have up to three fewer.
         """
-        return _chunks(layers, self.pp, self.vp)
+        return chunk_sizes(layers, self.pp, self.vp)
 
     def ranks(self, kind: str) -> NDArray[np.int64]:
         """Return the ranks of all groups of a kind as [group, member], ordered by their first ranks."""
@@ -200,47 +240,13 @@ class Layout:
 
 
 @lru_cache(maxsize=1024)
-def _chunks(layers: int, pp: int, vp: int) -> tuple[tuple[int, ...], ...]:
+def chunk_sizes(layers: int, pp: int, vp: int) -> tuple[tuple[int, ...], ...]:
+    """Return the layers of each [stage][chunk]."""
     size, missing = _chunk(layers, pp * vp)
     counts = np.full((vp, pp), size)
     counts[-1, -1] -= (missing + 1) // 2
     counts[0, 0] -= missing // 2
     return tuple(tuple(int(count) for count in stage) for stage in counts.T)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Shares:
-    """The layers and parameters of one rank, by [stage, chunk]. Copies of experts form groups of their own (edp)."""
-
-    dense_layers: NDArray[np.int64]
-    moe_layers: NDArray[np.int64]
-    parameters: NDArray[np.int64]
-    expert_parameters: NDArray[np.int64]
-
-
-def shares(layout: Layout, transformer: Transformer) -> Shares:
-    """Return the shares of a rank. The first chunk has the input embedding, the last the output (if tied, a copy)."""
-    return _shares(transformer, layout.tp, layout.pp, layout.vp, layout.ep, layout.expert_tp)
-
-
-@lru_cache(maxsize=1024)  # a search asks for the same in many layouts
-def _shares(model: Transformer, tp: int, pp: int, vp: int, ep: int, expert_tp: int) -> Shares:
-    sizes = np.array(_chunks(model.layers, pp, vp))
-    in_order = sizes.T.ravel()
-    first = (np.cumsum(in_order) - in_order).reshape(sizes.T.shape).T  # number of a chunk's first layer
-    dense_layers = np.clip(model.layers - model.moe_layers - first, 0, sizes)
-    moe_layers = sizes - dense_layers
-
-    shell = model.count(model.attention_matrices(tp)) + model.norm_parameters
-    mixture = model.router_parameters + (model.count(model.shared_matrices(tp)) if model.shared_experts else 0)
-    parameters = dense_layers * (shell + model.count(model.dense_matrices(tp))) + moe_layers * (shell + mixture)
-    rows = -(-model.vocab // tp) * model.hidden
-    parameters[0, 0] += rows + model.embedding_parameters - model.vocab * model.hidden
-    parameters[-1, -1] += model.final_norm_parameters + (0 if model.tied and pp == 1 else rows)
-    experts = (model.experts // ep) * model.count(model.expert_matrices(expert_tp))
-    return Shares(
-        dense_layers=dense_layers, moe_layers=moe_layers, parameters=parameters, expert_parameters=moe_layers * experts
-    )
 
 
 def check(layout: Layout, transformer: Transformer) -> None:
@@ -250,6 +256,7 @@ def check(layout: Layout, transformer: Transformer) -> None:
         ("ffn", transformer.ffn, "tp"),
         ("experts", transformer.experts, "ep"),
         ("expert_ffn", transformer.expert_ffn, "etp"),
+        ("ssm_heads", transformer.ssm_heads, "tp"),
     ):
         parts = layout.expert_tp if size == "etp" else getattr(layout, size)
         if value % parts:

@@ -17,7 +17,7 @@ from weft.fabric.spec import as_kinds
 from weft.training.framework import choose_framework, with_defaults
 from weft.training.idle import without_effect
 from weft.training.job import SEQUENCES_PER_GPU, run_job
-from weft.training.memory import check_fits
+from weft.training.memory import check_fits, recompute_to_fit
 from weft.training.parallel import Layout, check
 from weft.training.scaling import Curve, Prediction, grow
 from weft.training.search import SIZES, SearchResult, search
@@ -158,9 +158,13 @@ def _layouts(
         Layout(gpus=site.gpus, **fields | {"global_batch": batch})
         for site, batch in zip(sites[0], batches, strict=True)
     ]
+    memory_gbyte = first.gpu.entry.memory_gbyte
     for each in fixed:
         check(each, transformer)
-        check_fits(each, transformer, first.gpu.entry.memory_gbyte)
+    if "recompute" not in layout:
+        fixed = [recompute_to_fit(each, transformer, memory_gbyte) for each in fixed]
+    for each in fixed:
+        check_fits(each, transformer, memory_gbyte)
     _check_effect(fixed, transformer, layout)
     return [fixed for _ in sites]
 

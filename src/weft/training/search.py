@@ -13,8 +13,8 @@ from itertools import product
 from typing import Any
 
 from weft.errors import ConfigError, UnknownName
-from weft.training.memory import GB, Footprint, footprint
-from weft.training.parallel import RECOMPUTE, Layout, check, cuts
+from weft.training.memory import GB, Footprint, footprint, recompute_to_fit
+from weft.training.parallel import Layout, check, cuts
 from weft.training.site import Site
 from weft.training.step import Step, run_step
 from weft.training.transformer import Transformer
@@ -82,19 +82,19 @@ def layouts(transformer: Transformer, site: Site, fixed: Mapping[str, Any]) -> l
     memory_gbyte = site.gpu.entry.memory_gbyte
     fitting, least = [], None
     for fields in _sizes(transformer, site, fixed):
-        for recompute in [fixed["recompute"]] if "recompute" in fixed else RECOMPUTE:
-            try:
-                layout = Layout(gpus=site.gpus, **{**fixed, **fields, "recompute": recompute})
-                check(layout, transformer)
-            except UnknownName:
-                raise
-            except ConfigError:
-                break
-            held = footprint(layout, transformer)
-            least = held if least is None or held.total_bytes < least.total_bytes else least
-            if held.fits(memory_gbyte):
-                fitting.append((layout, held))
-                break
+        try:
+            layout = Layout(gpus=site.gpus, **{**fixed, **fields})
+            check(layout, transformer)
+        except UnknownName:
+            raise
+        except ConfigError:
+            continue
+        if "recompute" not in fixed:
+            layout = recompute_to_fit(layout, transformer, memory_gbyte)
+        held = footprint(layout, transformer)
+        least = held if least is None or held.total_bytes < least.total_bytes else least
+        if held.fits(memory_gbyte):
+            fitting.append((layout, held))
     if not fitting:
         raise ConfigError(_nothing(transformer, site, fixed, least))
     return fitting

@@ -14,6 +14,7 @@ all are at it (`communication`). What is not hidden behind compute is in the ste
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -26,12 +27,26 @@ from weft.training import pipeline
 from weft.training.communication import Communication
 from weft.training.gpu import ADAM_BYTES, BF16_BYTES, Gpu
 from weft.training.layers import Layers, Time
-from weft.training.parallel import Layout, Shares, check, shares
+from weft.training.parallel import Layout, check
+from weft.training.shares import Shares, shares
 from weft.training.transformer import Transformer
 
 BUCKET_PARAMETERS = 40_000_000  # Megatron's: gradients are summed in pieces, each when its layers are done
 Floats = NDArray[np.float64]
-_PARTS = ("products", "attention", "memory", "host", "tp", "cp", "ep", "slowest", "bubble", "dp", "optimizer")
+_PARTS = (
+    "products",
+    "attention",
+    "memory",
+    "host",
+    "tp",
+    "cp",
+    "ep",
+    "offload",
+    "slowest",
+    "bubble",
+    "dp",
+    "optimizer",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -97,9 +112,10 @@ def run_step(
         ready_s=ready_s,
     )
     summed_s = sharded.summed_s(schedule, backward_s)
-    optimizer_s = gpu.adam_s(
-        float((owned.parameters / sharded.copies + owned.expert_parameters / sharded.expert_copies).sum(1).max()),
-        ADAM_BYTES[layout.optimizer_precision],
+    optimizer_s = _optimizer_s(
+        gpu,
+        layout,
+        float((owned.trained / sharded.copies + owned.trained_experts / sharded.expert_copies).sum(1).max()),
     )
     gathered_s = sharded.gather_s
     after_s = 0.0 if layout.overlap_param_gather else float(gathered_s.sum(1).max())
@@ -121,25 +137,38 @@ def run_step(
 
 def _chunk_times(layers: Layers, counts: tuple[tuple[int, ...], ...]) -> tuple[list[list[Time]], list[list[Time]]]:
     """Return forward and backward of a micro-batch by [stage][chunk]; layers fill chunk after chunk of all stages."""
-    transformer = layers.transformer
-    kinds = sorted({transformer.has_experts(layer) for layer in range(transformer.layers)})
-    passes = {kind: (layers.forward(kind), layers.backward(kind)) for kind in kinds}
+    layout, kinds = layers.layout, layers.transformer.kinds
     stages, chunks = len(counts), len(counts[0])
     ways = tuple([[Time() for _ in range(chunks)] for _ in range(stages)] for _ in range(2))
     layer = 0
     for chunk in range(chunks):
         for stage in range(stages):
-            chunk_layers = range(layer, layer + counts[stage][chunk])
-            experts = sum(transformer.has_experts(number) for number in chunk_layers)
-            layer += len(chunk_layers)
-            for kind, times in ((True, experts), (False, len(chunk_layers) - experts)):
-                for way in range(2):
-                    if times:
-                        ways[way][stage][chunk].add_all(passes[kind][way], times)
-    for way in range(2):
-        ways[way][0][0].add_all(layers.embedding[way])
-        ways[way][-1][-1].add_all(layers.head[way])
+            count = counts[stage][chunk]
+            again = (layout.recompute_layers or count) if layout.recompute == "full" else 0
+            chunk_kinds = Counter(
+                (kinds[layer + index], index < again, again <= index < again + layout.offload_layers)
+                for index in range(count)
+            )
+            layer += count
+            for which, times in chunk_kinds.items():
+                for way, time in zip(ways, layers.passes(*which), strict=True):
+                    way[stage][chunk].add_all(time, times)
+    for way, embedding, head in zip(ways, layers.embedding, layers.head, strict=True):
+        way[0][0].add_all(embedding)
+        way[-1][-1].add_all(head)
     return ways[0], ways[1]
+
+
+def _optimizer_s(gpu: Gpu, layout: Layout, parameters: float) -> float:
+    """Return the time of Adam: on the GPU, or on processors.
+
+    Gradients go there and weights come back. The memory of a socket, shared by its GPUs, has for each about the rate
+    of its link (assumed).
+    """
+    moved_bytes = ADAM_BYTES[layout.optimizer_precision]
+    if not layout.offload_optimizer:
+        return gpu.adam_s(parameters, moved_bytes)
+    return gpu.host_copy_s(parameters * (layout.gradient_bytes + BF16_BYTES + moved_bytes))
 
 
 def _seconds(times: list[list[Time]]) -> Floats:
@@ -161,15 +190,19 @@ class _Sharded:
         """Return the collectives of a chunk: with ZeRO 3 each layer; else pieces to overlap, or as Megatron one."""
         if self.layout.zero == 3:
             return self._layers
-        many = self.owned.parameters + self.owned.expert_parameters
+        many = self.owned.trained + self.owned.trained_experts
         if not overlap:
             return np.ones(many.shape)
         return np.maximum(1, np.ceil(many / max(BUCKET_PARAMETERS, 1_000_000 * self.layout.dp)))
 
-    def _each_s(self, collective: Collective, bytes_each: int, buckets: Floats) -> Floats:
-        """Return the seconds for the parameters of each [stage, chunk], bucket after bucket."""
-        total_s = np.zeros(self.owned.parameters.shape)
-        for kind, many in (("dp-cp", self.owned.parameters), ("edp", self.owned.expert_parameters)):
+    def _each_s(self, collective: Collective, bytes_each: int, buckets: Floats, *, frozen: bool = False) -> Floats:
+        """Return the seconds for the parameters of each [stage, chunk], bucket after bucket; `frozen` ones too."""
+        owned = self.owned
+        total_s = np.zeros(owned.parameters.shape)
+        dense, experts = (
+            (owned.parameters, owned.expert_parameters) if frozen else (owned.trained, owned.trained_experts)
+        )
+        for kind, many in (("dp-cp", dense), ("edp", experts)):
             sizes, index = np.unique(many / buckets * bytes_each, return_inverse=True)  # most chunks are equal
             times_s = [self.over.time_s(kind, collective, size) if size else 0.0 for size in sizes.tolist()]
             total_s += buckets * np.array(times_s)[index].reshape(total_s.shape)
@@ -223,7 +256,7 @@ class _Sharded:
         layout = self.layout
         hidden_s, shown_s = np.zeros_like(compute_s), np.zeros_like(compute_s)
         if layout.zero == 3:
-            gathered_s = self._each_s(Collective.ALL_GATHER, BF16_BYTES, self._layers)
+            gathered_s = self._each_s(Collective.ALL_GATHER, BF16_BYTES, self._layers, frozen=True)
             hidden_s += gathered_s * layout.overlap_param_gather
             shown_s += gathered_s / self._layers if layout.overlap_param_gather else gathered_s
         if backward:

@@ -34,7 +34,8 @@ from weft.sim.flow.engine import FlowEngine
 from weft.sim.result import Engine, Result
 from weft.sim.traffic import PATH_SL, Traffic
 from weft.training.gpu import BF16_BYTES
-from weft.training.parallel import Layout, shares
+from weft.training.parallel import Layout
+from weft.training.shares import shares
 from weft.training.transformer import Transformer
 
 STORAGE_SL = STORAGE_VL = 1
@@ -58,7 +59,7 @@ def checkpoint_bytes(layout: Layout, transformer: Transformer) -> NDArray[np.int
     held = shares(layout, transformer)
     sizes = np.zeros(layout.gpus, np.int64)
     stage = np.arange(layout.gpus) // (layout.gpus // layout.pp)
-    for kind, parameters in (("dp-cp", held.parameters), ("edp", held.expert_parameters)):
+    for kind, parameters in (("dp-cp", held.trained), ("edp", held.trained_experts)):
         groups = layout.ranks(kind)
         writers = groups if layout.zero else groups[:, :1]
         each = (BF16_BYTES + layout.optimizer_bytes) * parameters.sum(axis=1) // writers.shape[1]

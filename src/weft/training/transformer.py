@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -21,14 +22,20 @@ from weft.errors import ConfigError, find_named
 from weft.fabric.rates import read_data
 
 Shapes = dict[str, tuple[int, int]]  # name of a matrix -> inputs, outputs
+Kind = tuple[str, ...]  # the blocks of a layer: attention, mlp, experts, mamba
+DENSE: Kind = ("attention", "mlp")
+MIXTURE: Kind = ("attention", "experts")
+_BLOCKS = {"M": "mamba", "*": "attention", "-": "mlp", "E": "experts"}  # letters of hybrid_override_pattern
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transformer:
     """A stack of attention and feed-forward layers between an input and an output embedding.
 
-    With `experts`, the feed-forward of a layer is a mixture of them after the first `dense_layers`. With `kv_lora`,
-    attention is multi-head latent: `head_dim` is then the part of a key without position, `rope_dim` that with it.
+    With `experts`, the feed-forward of a layer is a mixture of them after the first `dense_layers`, in every
+    `moe_every`-th layer. With `kv_lora`, attention is multi-head latent: `head_dim` is then the part of a key without
+    position, `rope_dim` that with it. With `window`, attention sees so many tokens but in every `full_every`-th layer.
+    With `pattern`, a layer is one block: M (Mamba-2), * (attention), - (feed-forward) or E (experts).
     """
 
     name: str
@@ -48,19 +55,30 @@ class Transformer:
     expert_ffn: int = 0
     shared_experts: int = 0
     dense_layers: int = 0
+    moe_every: int = 1
     q_lora: int = 0
     kv_lora: int = 0
     rope_dim: int = 0
     v_head_dim: int = 0
     bias: bool = False  # every matrix and norm but the embeddings and the router has biases
     qkv_bias: bool = False  # only the QKV matrix has biases (Qwen 2)
+    window: int = 0  # tokens that a query sees; 0: all before it
+    chunked: bool = False  # the window is a chunk of the sequence (Llama 4), it does not slide
+    full_every: int = 1  # 0: no layer sees all
+    pattern: str = ""
+    ssm_heads: int = 0
+    ssm_head_dim: int = 0
+    ssm_groups: int = 0
+    ssm_state: int = 0
+    ssm_conv: int = 0  # width of the convolution
     source: str = ""
 
     def __post_init__(self) -> None:
         for field in ("layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab", "seq"):
             if getattr(self, field) < 1:
                 raise ConfigError(f"{self.name}: {field} = {getattr(self, field)}; it is a number from 1 up")
-        for field in ("experts", "topk", "expert_ffn", "shared_experts", "dense_layers", *_LATENT):
+        counts = ("experts", "topk", "expert_ffn", "shared_experts", "dense_layers", "window", "full_every")
+        for field in (*counts, *_LATENT):
             if getattr(self, field) < 0:
                 raise ConfigError(f"{self.name}: {field} = {getattr(self, field)}; it is a number from 0 up")
         if self.heads % self.kv_heads:
@@ -69,8 +87,22 @@ class Transformer:
                 f"every key is shared by as many queries (set kv_heads = {self.heads} where none is shared)"
             )
         self._check_experts()
+        self._check_pattern()
         if self.kv_lora and not (self.rope_dim and self.v_head_dim):
             raise ConfigError(f"{self.name}: kv_lora = {self.kv_lora} (latent attention) needs rope_dim and v_head_dim")
+
+    def _check_pattern(self) -> None:
+        if self.moe_every < 1:
+            raise ConfigError(f"{self.name}: moe_every = {self.moe_every}; it is a number from 1 up")
+        if not self.pattern:
+            return
+        if len(self.pattern) != self.layers or set(self.pattern) - _BLOCKS.keys():
+            raise ConfigError(
+                f"{self.name}: pattern = {self.pattern} needs one letter for each of layers = {self.layers}, "
+                "of M (Mamba-2), * (attention), - (feed-forward) and E (experts)"
+            )
+        if "M" in self.pattern and not (self.ssm_heads and self.ssm_head_dim and self.ssm_groups and self.ssm_state):
+            raise ConfigError(f"{self.name}: M in pattern needs ssm_heads, ssm_head_dim, ssm_groups and ssm_state")
 
     def _check_experts(self) -> None:
         if not self.experts:
@@ -98,6 +130,11 @@ class Transformer:
     def v_dim(self) -> int:
         """Return the width of a head's value."""
         return self.v_head_dim if self.kv_lora else self.head_dim
+
+    @property
+    def full_share(self) -> float:
+        """Return the share of attention layers that see the whole sequence."""
+        return 1.0 if not self.window else 1 / self.full_every if self.full_every else 0.0
 
     def attention_matrices(self, tp: int = 1) -> Shapes:
         """Return the attention matrices of one tensor rank.
@@ -130,6 +167,12 @@ class Transformer:
         """Return the matrices of all shared experts of a layer as one, since every token passes them."""
         return self._feed_forward(self.shared_experts * self.expert_ffn // tp)
 
+    def mamba_matrices(self, tp: int = 1) -> Shapes:
+        """Return the matrices of a Mamba-2 block: to gate, input, B, C and steps, and back."""
+        inner = self.ssm_heads * self.ssm_head_dim // tp
+        states = 2 * max(self.ssm_groups // tp, 1) * self.ssm_state
+        return {"in": (self.hidden, 2 * inner + states + self.ssm_heads // tp), "out": (inner, self.hidden)}
+
     def _feed_forward(self, width: int) -> Shapes:
         return {"up": (self.hidden, (2 if self.gated else 1) * width), "down": (width, self.hidden)}
 
@@ -141,34 +184,14 @@ class Transformer:
     # Parameters.
 
     @property
-    def attention_parameters(self) -> int:
-        """Return the attention parameters of one layer."""
-        return self.count(self.attention_matrices())
-
-    @property
-    def dense_parameters(self) -> int:
-        """Return the feed-forward parameters of one dense layer."""
-        return self.count(self.dense_matrices())
-
-    @property
     def expert_parameters(self) -> int:
         """Return the parameters of one routed expert."""
         return self.count(self.expert_matrices()) if self.experts else 0
 
     @property
-    def shared_parameters(self) -> int:
-        """Return the parameters of all shared experts of one layer."""
-        return self.count(self.shared_matrices()) if self.shared_experts else 0
-
-    @property
     def router_parameters(self) -> int:
         """Return the router parameters of one layer with experts."""
         return self.hidden * self.experts
-
-    @property
-    def norm_parameters(self) -> int:
-        """Return the norm parameters of one layer: before attention and feed-forward, and inside latent attention."""
-        return 2 * self.final_norm_parameters + (self.q_lora + self.kv_lora if self.kv_lora else 0)
 
     @property
     def final_norm_parameters(self) -> int:
@@ -186,22 +209,42 @@ class Transformer:
 
     @property
     def moe_layers(self) -> int:
-        """Return the number of layers with experts, which come after the dense ones."""
-        return self.layers - self.dense_layers if self.experts else 0
+        """Return the number of layers with experts."""
+        return sum("experts" in kind for kind in self.kinds)
 
-    def has_experts(self, layer: int) -> bool:
-        """Return whether the layer with that number, from 0, has experts."""
-        return bool(self.experts) and layer >= self.dense_layers
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        """Return the blocks of each layer."""
+        if self.pattern:
+            return tuple((_BLOCKS[letter],) for letter in self.pattern)
+        return tuple(MIXTURE if self._is_mixture(layer) else DENSE for layer in range(self.layers))
+
+    def _is_mixture(self, layer: int) -> bool:
+        return bool(self.experts) and layer >= self.dense_layers and (layer + 1) % self.moe_every == 0
 
     def layer_parameters(self, layer: int) -> int:
         """Return the parameters of the layer with that number, from 0."""
-        return self._layer(layer, self.experts)
+        return self.kind_parameters(self.kinds[layer], self.experts)
 
-    def _layer(self, layer: int, experts: int) -> int:
-        shell = self.attention_parameters + self.norm_parameters
-        if not self.has_experts(layer):
-            return shell + self.dense_parameters
-        return shell + self.router_parameters + self.shared_parameters + experts * self.expert_parameters
+    def kind_parameters(self, kind: Kind, experts: int = 0, tp: int = 1) -> int:
+        """Return the parameters of a layer of a kind on one tensor rank, with so many whole routed experts."""
+        return sum(self._block_parameters(block, tp) for block in kind) + (
+            experts * self.expert_parameters if "experts" in kind else 0
+        )
+
+    def _block_parameters(self, block: str, tp: int) -> int:
+        norm = self.final_norm_parameters
+        if block == "attention":
+            return norm + self.count(self.attention_matrices(tp)) + (self.q_lora + self.kv_lora if self.kv_lora else 0)
+        if block == "mlp":
+            return norm + self.count(self.dense_matrices(tp))
+        if block == "experts":
+            shared = self.count(self.shared_matrices(tp)) if self.shared_experts else 0
+            return norm + self.router_parameters + shared
+        inner = self.ssm_heads * self.ssm_head_dim // tp  # with a norm, and a convolution over it and over B and C
+        convolved = inner + 2 * max(self.ssm_groups // tp, 1) * self.ssm_state
+        vectors = 3 * self.ssm_heads // tp + inner + (self.ssm_conv + 1) * convolved
+        return norm + self.count(self.mamba_matrices(tp)) + vectors
 
     @property
     def parameters(self) -> int:
@@ -215,8 +258,7 @@ class Transformer:
 
     def _parameters(self, experts: int) -> int:
         ends = self.embedding_parameters + self.head_parameters + self.final_norm_parameters
-        dense = self.layers - self.moe_layers
-        return ends + dense * self._layer(0, 0) * bool(dense) + self.moe_layers * self._layer(self.layers - 1, experts)
+        return ends + sum(count * self.kind_parameters(kind, experts) for kind, count in Counter(self.kinds).items())
 
     # Operations.
 
@@ -227,12 +269,16 @@ class Transformer:
         matrices), and attention in full, not only its causal half, as Megatron and NVIDIA's published MFU count: for
         GPT, 72 l h² (1 + s/6h + V/12lh) (Narayanan et al., SC'21).
         """
-        scores = self.heads * (self.qk_dim + self.v_dim) * seq
-        attention = self.layers * (_products(self.attention_matrices()) + scores)
-        dense = (self.layers - self.moe_layers) * _products(self.dense_matrices())
         expert = self.topk * _products(self.expert_matrices()) + _products(self.shared_matrices())
-        mixture = self.moe_layers * (self.router_parameters + expert)
-        return 6.0 * (attention + dense + mixture + self.hidden * self.vocab)
+        blocks = {
+            "attention": _products(self.attention_matrices()) + self.heads * (self.qk_dim + self.v_dim) * seq,
+            "mlp": _products(self.dense_matrices()),
+            "experts": self.router_parameters + expert,
+            # The scan as Megatron counts it: 7 operations forward for each element of the state.
+            "mamba": _products(self.mamba_matrices()) + 3.5 * self.ssm_heads * self.ssm_head_dim * self.ssm_state,
+        }
+        layers = sum(blocks[block] for kind in self.kinds for block in kind)
+        return 6.0 * (layers + self.hidden * self.vocab)
 
 
 _LATENT = ("q_lora", "kv_lora", "rope_dim", "v_head_dim")

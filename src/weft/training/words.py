@@ -14,6 +14,7 @@ PARTS = {
     "tp": "tensor parallel, not hidden",
     "cp": "context parallel, not hidden",
     "ep": "expert parallel: tokens to their experts and back",
+    "offload": "waiting for activations that go to the host and back",
     "slowest": "waiting for the slowest GPU",
     "bubble": "pipeline bubble, with sends that nothing hides",
     "dp": "gradients and parameters, not hidden",
@@ -30,8 +31,15 @@ def show_layout(layout: Layout, *, copies: bool = True) -> str:
     sizes += [f"etp {layout.etp}"] if layout.etp else []
     sizes += [f"dp {layout.dp}"] if copies else []
     batch = f"micro-batch {layout.micro_batch}" + (f" × {layout.micro_batches}" if copies else "")
-    again = [] if layout.recompute == "none" else [f"recompute {layout.recompute}"]
-    return "; ".join([*([", ".join(sizes)] if sizes else []), batch, f"ZeRO {layout.zero}", *again])
+    others = [] if layout.recompute == "none" else [f"recompute {show_recompute(layout)}"]
+    others += [f"LoRA {layout.lora}"] if layout.lora else []
+    return "; ".join([*([", ".join(sizes)] if sizes else []), batch, f"ZeRO {layout.zero}", *others])
+
+
+def show_recompute(layout: Layout) -> str:
+    """Format the recomputation: `none`, modules, `full`, or `full in 2 layers of each chunk`."""
+    count = layout.recompute_layers
+    return layout.recompute + (f" in {count} layer{'s' * (count > 1)} of each chunk" if count else "")
 
 
 def show_memory(run: Run) -> str:

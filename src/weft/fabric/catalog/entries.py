@@ -147,6 +147,7 @@ class Gpu(Entry, frozen=True, forbid_unknown_fields=True, kw_only=True):
     nvlink: str = ""  # `NVLink4`; empty if it has none
     nvlinks: int = 0
     pcie: str
+    c2c_gbyte_s: float = 0.0  # NVLink-C2C to a processor on the same module, each way
     p2p: bool = True  # peer access to other GPUs over PCIe; GeForce lacks it and goes through host memory
     sm: int  # compute capability: 90 is 9.0
     sms: int  # streaming multiprocessors
@@ -156,6 +157,12 @@ class Gpu(Entry, frozen=True, forbid_unknown_fields=True, kw_only=True):
     peak_tflop_s: dict[str, float]  # by number format: bf16, fp16, fp8
     sustained: float  # share of the peak in a long job
     sustained_source: str
+
+    @property
+    def host_gbyte_s(self) -> float:
+        """Return the rate of copies to and from the host's memory, each way: NVLink-C2C, or 0.85 of the PCIe lanes."""
+        speed, width = parse_label(self.pcie)
+        return self.c2c_gbyte_s or 0.85 * speed.rate_gbit_s(width) / 8
 
     @property
     def summary(self) -> str:
