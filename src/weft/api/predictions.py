@@ -59,8 +59,8 @@ def simulate(
         A routing, or a fabric, its spec or the path of a file; without tables it is routed first.
     traffic
         `permutation`, `incast`, `uniform`, `adversarial`, `tornado`, `shift`, `bisection`, `all-to-all`, `rails` or
-        `multicast`; a collective by an algorithm, `all_reduce:ring`; the path of a traffic file, .csv or .json; or a
-        Traffic.
+        `multicast`; a collective by an algorithm, `all_reduce:ring`; the path of a traffic file, .csv, .json or .cm; or
+        a Traffic.
     engine
         `packet` (every packet, credit and queue), `flow` (fair rates), `analytic` (closed forms), or `auto` (packet up
         to 20 million packet-hops and where flows lack something, else flow).

@@ -63,7 +63,7 @@ def check_traffic(name: str, parameters: dict[str, Any]) -> None:
     taken = ("size_bytes",) if ":" in name else parameters_of(name) if name in PATTERNS else ()
     if ":" not in name and name not in PATTERNS:
         if not is_traffic_file(name):
-            hint = "A traffic file has a name that ends in .csv or .json; a collective is written all_reduce:ring."
+            hint = "A traffic file has a name that ends in .csv, .json or .cm; a collective is written all_reduce:ring."
             raise UnknownName("traffic", name, PATTERNS, hint)
         if parameters:
             flags = ", ".join(_FLAGS.get(parameter, f"--{parameter}") for parameter in parameters)

@@ -19,6 +19,7 @@ qp          number of the queue pair between sender and receiver
 
 The first three are required. In CSV the first line names the columns, in any order; lines with # are comments.
 JSON also has `outstanding`: the messages that a queue pair may have unacknowledged; 0: no limit.
+Connection matrices of htsim are read too: `weft.sim.connection_matrix`.
 """
 
 from __future__ import annotations
@@ -36,10 +37,12 @@ from weft.errors import ConfigError, FileError
 from weft.fabric.files.atomic import write_atomically
 from weft.fabric.files.text import is_stream, peek, read_text, suffix_of
 from weft.fabric.model import Fabric
+from weft.sim.connection_matrix import read_connection_matrix
 from weft.sim.traffic import PATH_SL, Operation, Traffic, Transport, find_host_port
 from weft.units import parse_size_bytes
 
 SUFFIXES = (".csv", ".json")
+MATRIX = ".cm"  # read only: a connection matrix of htsim
 _LARGEST_BYTES = 1 << 42  # limit of the engines
 _LATEST_NS = 1e12
 _OPERATIONS = {operation.name.lower(): operation for operation in Operation}
@@ -74,7 +77,7 @@ _NEEDED = COLUMNS[:3]
 
 def is_traffic_file(name: str) -> bool:
     """Return whether this is the name of a traffic file; the file need not exist."""
-    return is_stream(name) or Path(name).suffix.lower() in SUFFIXES
+    return is_stream(name) or Path(name).suffix.lower() in (*SUFFIXES, MATRIX)
 
 
 def check_suffix(path: Path | str) -> str:
@@ -88,6 +91,8 @@ def check_suffix(path: Path | str) -> str:
 def read_traffic(path: Path | str, fabric: Fabric) -> Traffic:
     """Read a traffic file whose names refer to a fabric."""
     path = Path(path)
+    if path.suffix.lower() == MATRIX:
+        return read_connection_matrix(path, fabric)
     suffix = check_suffix(path)
     with peek(path, 1) as begin:
         if suffix == ".json" and (begin == b"{" or not is_stream(path)):
