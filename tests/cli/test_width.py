@@ -22,7 +22,8 @@ WIDTH = 80
 # the formats of other tools; commands of labs run below; scenarios have a test of their own.
 _TABLES = {"advise", "audit", "catalog", "check", "compare", "grow", "path", "plan", "replay", "route", "show", "sim"}
 _TABLES |= {"server", "train"}
-_WRITES = {"--picture", "--picture-queue", "--report", "--folder", "--timeline", "--trace", "--trace-out", "--dump"}
+_WRITES = {"--picture", "--picture-queue", "--picture-watch", "--picture-cdf", "--write-messages", "--write-samples"}
+_WRITES |= {"--report", "--folder", "--timeline", "--trace", "--trace-out", "--dump"}
 _SLOW = ("grow superpod:su=1,radix=16", "advise --workload mpi", "advise --servers 32")  # others of their kind run
 _UNDOCUMENTED = ("links", "topologies", "doctor", "catalog", "catalog dgx-h100", "scenario", "train --validate")
 

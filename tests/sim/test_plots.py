@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import re
 from dataclasses import replace
 
@@ -10,12 +11,14 @@ import pytest
 
 import weft
 from weft.errors import ConfigError
+from weft.routing.engine import Options as RoutingOptions
 from weft.routing.route import route
 from weft.sim.engine import Options
 from weft.sim.packet.engine import PacketEngine
 from weft.sim.patterns import incast, uniform
-from weft.sim.plots import Curve, draw_heat, draw_latency, draw_queues
+from weft.sim.plots import Curve, draw_cdf, draw_heat, draw_latency, draw_queues, draw_watched
 from weft.sim.result import Result
+from weft.sim.series import write_messages, write_samples
 from weft.sim.traffic import Traffic
 
 SPEC = "fat-tree:hosts=16,radix=8"
@@ -105,3 +108,57 @@ def test_without_watched_ports_there_is_no_queue_to_draw(fabric, tmp_path):
 def test_an_unknown_suffix_is_refused(run, tmp_path):
     with pytest.raises(ConfigError, match=r"\.png, \.svg, \.pdf"):
         draw_queues(tmp_path / "queue.jpg", run)
+
+
+def test_samples_of_a_watched_port_agree_with_the_totals_of_the_run():
+    """Utilisation times the interval is the busy time, pauses and blocked time add up likewise."""
+    fabric = route(weft.load("star:hosts=9,speed=400GbE"), RoutingOptions(adaptive=True)).fabric
+    traffic = Traffic.of(fabric, [(f"h{i}", "h1", 1 << 20) for i in range(2, 10)])
+    ports = ("leaf1/1", "leaf1/2", fabric.find_port("leaf1/2").peer.name)
+    options = Options(watch=ports, watch_every_ps=1_000_000, buffer_bytes=65_536)
+    result = PacketEngine().run(fabric, traffic, options)
+    samples, use = result.samples, result.use
+    slots = [fabric.find_port(name).slot for name in ports]
+    every_ps = options.watch_every_ps
+    assert samples.utilisation.sum(axis=0) * every_ps == pytest.approx(use.busy_ps[slots], abs=1.5 * every_ps)
+    assert samples.blocked.sum(axis=0) * every_ps == pytest.approx(use.xmit_wait_ps[slots], abs=1.5 * every_ps)
+    assert (abs(samples.pauses.sum(axis=0) - use.pauses[slots]) <= 1).all()
+    assert samples.pauses[:, 1].sum() > 0
+    assert np.isnan(samples.credit_bytes).all()  # Ethernet has none
+    assert np.isnan(samples.allowed_rate[:, :2]).all()
+    assert 0 < np.nanmin(samples.allowed_rate[:, 2]) < 1  # DCQCN slowed the adapter down
+    watched = result.report()["watched"]["leaf1/1"]
+    assert "credit_bytes" not in watched
+    assert len(watched["utilisation"]) == len(watched["queue_bytes"])
+
+
+def test_messages_and_samples_are_written_as_tables(tmp_path, run):
+    write_messages(tmp_path / "times.csv", run)
+    with (tmp_path / "times.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [int(row["finish_ps"]) for row in rows] == run.finish_ps.tolist()
+    write_samples(tmp_path / "ports.csv", run)
+    with (tmp_path / "ports.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    shown = run.samples.until(run.last_arrival_ps)
+    assert [int(row["queue_bytes"]) for row in rows] == shown.queue_bytes.ravel().tolist()
+    with pytest.raises(ConfigError, match=r"must be \.csv or \.parquet"):
+        write_messages(tmp_path / "times.txt", run)
+
+
+def test_parquet_has_the_same_messages_or_the_error_names_the_package(tmp_path, run):
+    try:
+        from pyarrow import parquet
+    except ImportError:
+        with pytest.raises(ConfigError, match=r"Parquet needs pyarrow: pip install 'weft-fabric\[parquet\]'"):
+            write_messages(tmp_path / "times.parquet", run)
+        return
+    write_messages(tmp_path / "times.parquet", run)
+    table = parquet.read_table(tmp_path / "times.parquet")
+    assert table["finish_ps"].to_pylist() == run.finish_ps.tolist()
+
+
+@pytest.mark.parametrize("draw_one", [draw_cdf, draw_watched])
+def test_the_distribution_of_latency_and_the_watched_ports_are_drawn(draw_one, tmp_path, run):
+    draw_one(tmp_path / "chart.svg", run)
+    assert "<svg" in (tmp_path / "chart.svg").read_text()

@@ -88,6 +88,20 @@ def test_after_a_nak_all_is_sent_again_from_the_missing_packet_on():
     assert abs(again - round_trip_ps / serial_ps) <= 2
 
 
+@pytest.mark.parametrize(("paths", "waits_for_timeout"), [("table", False), ("adaptive", True)])
+def test_one_lost_packet_inside_a_message_costs_a_round_trip_where_order_is_kept_and_the_timeout_elsewhere(
+    paths: str, waits_for_timeout: bool
+):
+    """A gap is a loss only on a path that keeps order; an adapter that takes packets out of order sends no NAK."""
+    messages = [("h1", "h2", 1000 * MTU)]
+    clean = send(routed("star:hosts=2"), messages)
+    alone = send(routed("star:hosts=2"), [("h1", "h2", MTU)])
+    lost = find_seed(bad_star(2e-8), messages, {RECEIVER: 1}, paths=paths)
+    late_ps = int(lost.finish_ps[0] - clean.finish_ps[0])
+    assert (late_ps > 0.8 * TIMEOUT_PS) == waits_for_timeout
+    assert waits_for_timeout or late_ps < alone.acked_ps[0]
+
+
 def one_way_ps(each: Result) -> int:
     """Return the time from the first byte of a packet until the program has it, without the adapter's own lead."""
     from weft.fabric.rates import Technology

@@ -16,6 +16,7 @@ from weft.fabric.model import Fabric
 from weft.fabric.timing import timings
 from weft.routing.engine import Options as RoutingOptions
 from weft.routing.route import route
+from weft.sim.congestion import CONTROLS, Control, Parameters, Ports
 from weft.sim.engine import Options
 from weft.sim.packet.engine import PacketEngine
 from weft.sim.result import Result
@@ -24,6 +25,7 @@ from weft.sim.traffic import Operation, Traffic, Transport
 MIB = 1 << 20
 JUMBO, USUAL = 8948, 1448  # payload in frames of 9000 and 1500 bytes
 STAR = "star:hosts=31,switch=SN2700,speed=25GbE"  # two connections fill a line
+DELAYED_ACK_PS = 40_000_000_000  # of Linux: TCP_DELACK_MIN
 PROBE_PS, TIMEOUT_PS = 8_000_000_000, 200_000_000_000  # of Linux: two jiffies, TCP_RTO_MIN
 
 
@@ -103,6 +105,28 @@ def test_lost_last_packets_are_probed_for_after_two_jiffies():
     probed = [each for each in late if PROBE_PS <= each < 1.01 * PROBE_PS]
     assert probed
     assert all(each < 0.1 * PROBE_PS or each >= PROBE_PS for each in late)
+
+
+def _one_packet(ports: Ports, qps: Any) -> Parameters:
+    qps.window_packets = 1.0
+    return Parameters()
+
+
+def _keep(qp, now_ps, table):
+    """Leave the window as it is."""
+
+
+def test_a_window_of_one_packet_waits_for_a_delayed_ack_after_the_first_sixteen(monkeypatch):
+    """Linux acknowledges 16 packets at once, then every second one, or a single one after 40 ms."""
+    hooks = dict.fromkeys(("on_ack", "on_loss", "on_timeout"), _keep)
+    one = Control(name="one", networks=("tcp",), prepare=_one_packet, **hooks)
+    monkeypatch.setitem(CONTROLS._own, "one", one)  # type: ignore[arg-type]
+    packets = 23
+    result = send(routed(), [("h1", "h2", packets * JUMBO)], congestion_control="one")
+    single_ps = send(routed(), [("h1", "h2", JUMBO)]).acked_ps[0]
+    waits = packets - 16 - 1  # the last packet completes the message, which is acknowledged at once
+    assert result.last_arrival_ps == pytest.approx(waits * DELAYED_ACK_PS, abs=packets * int(single_ps))
+    assert result.retransmitted.sum() == 0
 
 
 def test_an_incast_into_a_small_buffer_collapses():

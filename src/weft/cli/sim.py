@@ -62,7 +62,7 @@ class Network:
     switching: str = "cut-through"
     """cut-through or store-and-forward."""
     congestion_control: str | None = None
-    """none, ib, dcqcn or reno. [dcqcn on roce, reno on tcp, none on others]"""
+    """none, ib, dcqcn, hpcc, swift, timely, reno or dctcp. [dcqcn on roce, reno on tcp, none on others]"""
     memory: str = "host"
     """Location of the payload: host, gpudirect or staged."""
     routed: bool = False
@@ -73,6 +73,9 @@ class Network:
     """Input buffer of a port per VL: 64K. [two round trips of the link plus four packets]"""
     skip_tolerance: float = 0.0
     """Extrapolate rates that are steady within this relative tolerance; 0 simulates each packet."""
+    fault: tuple[str, ...] = ()
+    """A fault: of a cable during the run, cut:leaf1/33@20us-80us or slow:leaf1/33=1xNDR@20us-80us; without an end,
+    @20us-, until the run ends. Repeat it for several."""
     routing_engine: RoutingEngine | None = None
     tables: File = None
     """Forwarding tables dumped by OpenSM: a folder with opensm.fdbs or opensm-lfts.dump, with opensm.psl and
@@ -86,11 +89,15 @@ class Outputs:
     """The results to record, print and write."""
 
     watch: str | None = None
-    """Sample the output queues of these ports: leaf1/3,leaf2/1."""
+    """Sample these ports: leaf1/3,leaf2/1; their queues, utilisation, pauses, credits and allowed rates."""
     watch_every_us: float | None = None
     """With --watch: microseconds between two samples. [1]"""
     picture_queue: File = None
     """With --watch: draw the queues over time, .png, .svg or .pdf."""
+    picture_watch: File = None
+    """With --watch: draw utilisation, pauses, credits and allowed rates over time, .png, .svg or .pdf."""
+    picture_cdf: File = None
+    """Draw the distribution of message latency, .png, .svg or .pdf."""
     picture: File = None
     """The picture to write: the fabric with links coloured by utilisation, .png, .svg, .pdf or .html; with --sweep-load
     latency against load."""
@@ -98,6 +105,10 @@ class Outputs:
     """Run uniform, adversarial or tornado traffic at each of these loads: 0.1,0.5,0.9."""
     write_traffic: File = None
     """Write the traffic to a file, .csv or .json, for --traffic."""
+    write_messages: File = None
+    """Write the times of all messages to a file, .csv or .parquet."""
+    write_samples: File = None
+    """With --watch: write the samples to a file, .csv."""
     form: Form = TABLES
 
 
@@ -127,8 +138,8 @@ def sim(
     ----------
     traffic
         permutation, incast, uniform, adversarial (dragonfly), tornado (torus), shift, bisection, all-to-all, rails,
-        multicast; a collective with its algorithm, all_reduce:ring; or the path of a traffic file, .csv or .json.
-        [permutation]
+        multicast; a collective with its algorithm, all_reduce:ring; or the path of a traffic file, .csv, .json or .cm
+        (htsim). [permutation]
     engine
         Simulation engine: packet (each packet, credit and queue), flow (fair rates), analytic (closed forms), or
         auto (packet up to 20 million packet-hops and where flows lack something, else flow).
@@ -175,19 +186,34 @@ def _check_outputs(outputs: Outputs) -> None:
     """Refuse unwritable files before a long run."""
     from weft.draw import RENDERERS
     from weft.draw.chart import check_suffix
-    from weft.sim import files
+    from weft.sim import files, series
 
     for path, check in (
         (outputs.picture_queue, check_suffix),
+        (outputs.picture_watch, check_suffix),
+        (outputs.picture_cdf, check_suffix),
+        (outputs.write_messages, series.check_messages_file),
+        (outputs.write_samples, series.check_samples_file),
         (outputs.picture, partial(check_suffix, formats=RENDERERS) if outputs.sweep_load is None else check_suffix),
         (outputs.write_traffic, files.check_suffix),
     ):
         if path is not None:
             check(path)
-    if outputs.picture_queue is not None and not outputs.watch:
-        raise ConfigError("--picture-queue needs to know whose queues: add --watch leaf1/3, or several by commas")
+    if not outputs.watch:
+        for flag, path in _of_watched(outputs).items():
+            if path is not None:
+                raise ConfigError(f"{flag} needs ports to sample: add --watch leaf1/3, or several separated by commas")
     if outputs.watch_every_us is not None and not outputs.watch:
         raise ConfigError("--watch-every-us says how often --watch looks: add --watch leaf1/3, or leave it out")
+
+
+def _of_watched(outputs: Outputs) -> dict[str, Path | None]:
+    """Return the files of samples by flag."""
+    return {
+        "--picture-queue": outputs.picture_queue,
+        "--picture-watch": outputs.picture_watch,
+        "--write-samples": outputs.write_samples,
+    }
 
 
 def _check_network(network: Network, engine: str) -> None:
@@ -211,6 +237,7 @@ def _loads(traffic: str | None, messages: Messages, outputs: Outputs) -> list[fl
     if traffic not in (None, *SWEPT):
         raise ConfigError(f"--sweep-load runs {', '.join(SWEPT)} traffic, not {traffic}: leave out --traffic")
     single = {"--load": messages.load, "--watch": outputs.watch, "--write-traffic": outputs.write_traffic}
+    single |= {"--picture-cdf": outputs.picture_cdf, "--write-messages": outputs.write_messages}
     for flag, value in single.items():
         if value is not None:
             raise ConfigError(f"{flag} is for a single run: leave it out, or --sweep-load")
@@ -234,6 +261,7 @@ def _options(network: Network, outputs: Outputs, paths: str | None) -> Options:
     return Options(
         **chosen,  # strings, which Options checks and converts
         seed=network.seed,
+        faults=network.fault,
         routed=network.routed,
         mtu_bytes=network.mtu,
         buffer_bytes=parse_size_bytes(network.buffer) if network.buffer else 0,
@@ -281,17 +309,24 @@ def _progress() -> Iterator[Step]:
 
 
 def _report_run(result: Result, routed_by: str, outputs: Outputs) -> None:
-    from weft.sim import plots
+    from weft.sim import plots, series
 
-    if outputs.picture is not None:
-        plots.draw_heat(outputs.picture, result)
-    if outputs.picture_queue is not None:
-        plots.draw_queues(outputs.picture_queue, result)
+    files = (
+        (outputs.picture, plots.draw_heat),
+        (outputs.picture_queue, plots.draw_queues),
+        (outputs.picture_watch, plots.draw_watched),
+        (outputs.picture_cdf, plots.draw_cdf),
+        (outputs.write_messages, series.write_messages),
+        (outputs.write_samples, series.write_samples),
+    )
+    for path, write in files:
+        if path is not None:
+            write(path, result)
     if outputs.form.is_data:
         print_data(outputs.form, _facts(result, routed_by))
         return
     _print_run(result, routed_by)
-    report_written(outputs.write_traffic, outputs.picture, outputs.picture_queue)
+    report_written(outputs.write_traffic, *(path for path, _ in files))
 
 
 def _print_run(result: Result, routed_by: str) -> None:

@@ -162,16 +162,31 @@ def _call_address(returns: Any) -> Kernel:
         takes = tuple(types.int64 if isinstance(argument, types.Integer) else argument for argument in (a, b, c))
 
         def emit(context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-            convention = context.call_conv
-            pointer = builder.inttoptr(args[0], convention.get_function_type(returns, takes).as_pointer())
-            status, result = convention.call_function(builder, pointer, returns, takes, args[1:])
-            with cgutils.if_unlikely(builder, status.is_error):  # type: ignore[no-untyped-call]
-                convention.return_status_propagate(builder, status)
-            return result
+            return _emit_call(context, builder, returns, takes, args)
 
         return returns(types.int64, *takes), emit
 
     return intrinsic(typed)
+
+
+def _call_with_hops(_context: Any, address: Any, a: Any, b: Any, c: Any, d: Any, e: Any) -> Any:
+    """Call an address with five arguments, as `call` does with three."""
+    takes = (a, types.int64, c, d, e)
+
+    def emit(context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        return _emit_call(context, builder, types.none, takes, args)
+
+    return types.none(types.int64, *takes), emit
+
+
+def _emit_call(context: Any, builder: Any, returns: Any, takes: tuple[Any, ...], args: Any) -> Any:
+    """Emit the call of an address, `args[0]`, by numba's convention."""
+    convention = context.call_conv
+    pointer = builder.inttoptr(args[0], convention.get_function_type(returns, takes).as_pointer())
+    status, result = convention.call_function(builder, pointer, returns, takes, args[1:])
+    with cgutils.if_unlikely(builder, status.is_error):  # type: ignore[no-untyped-call]
+        convention.return_status_propagate(builder, status)
+    return result
 
 
 def _interpret(address: int, *arguments: Any) -> Any:
@@ -182,6 +197,7 @@ if numba.config.DISABLE_JIT:  # type: ignore[attr-defined]
     call = ask = _interpret
 else:
     call, ask = _call_address(types.none), _call_address(types.int64)
+call_with_hops: Kernel = _interpret if numba.config.DISABLE_JIT else intrinsic(_call_with_hops)  # type: ignore[attr-defined]
 
 
 def _prefetch(_context: Any, array: Any, index: Any) -> Any:

@@ -54,6 +54,8 @@ def _needs_packets(fabric: Fabric, traffic: Traffic, options: Options) -> str:
     """Return the part of the input that flows do not model; empty if there is none."""
     if options.watch:
         return "queues to watch"
+    if options.faults:
+        return "cables that fail during a run"
     if traffic.mlid.any():
         return "multicast"
     if fabric.links.bit_error_rate.any():

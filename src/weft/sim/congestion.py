@@ -8,6 +8,19 @@ The functions are kernels: the packet engine compiles them, caches them, and cal
 `weft.sim.layout.records.QP`), the time, and a table of numbers that `prepare` made. They change only the queue pair:
 `qp.rate` is the share of the line rate at which it may send, `qp.window_packets` the number of packets that it may have
 in flight on a network that drops. Mark functions that they call with `weft.jit.part`.
+
+A control with `on_packet` has every packet of a reliable connection acknowledged, and is called with each
+acknowledgement:
+
+    def on_packet(qp, now_ps, table, fields, hops): qp.window_bytes = ...
+
+`qp.rtt_ps` is the round trip of the packet, `qp.ecn_echo` whether a switch marked it, `qp.ack_psn` its number and
+`qp.sent_psn` that of the next new packet, `qp.in_flight` the packets (of `qp.packet_bytes`) sent and not acknowledged.
+`hops` has a record for each switch on the way of the packet (in-band telemetry): `queue_bytes`, `sent_bytes`,
+`rate_gbit_s`, `time_ps`, `port`. `fields` has as many numbers of the queue pair's own as `Parameters.fields` says. The
+function sets `qp.window_bytes`, the limit of the bytes in flight (0: none; one packet may always be in flight), or
+`qp.rate`, or both; on TCP `qp.window_packets`. Data that an RDMA read returns is not acknowledged, so it is not
+controlled.
 """
 
 from __future__ import annotations
@@ -28,6 +41,7 @@ if TYPE_CHECKING:
 NEVER_BYTES = 1 << 60  # longer than any queue
 MILLION = 1_000_000  # shares of marked packets are in parts per million
 Kernel = Callable[[Any, int, Any], Any]  # (queue pair, time, table)
+PacketKernel = Callable[[Any, int, Any, Any, Any], Any]  # (queue pair, time, table, own fields, hops)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -52,6 +66,7 @@ class Parameters:
     marks: NDArray[np.int64] | None = None  # as in `State.marks`; None: no marking
     notify_ps: int = 0  # least time between two notifications to one sender
     table: NDArray[np.float64] = field(default_factory=lambda: np.ones(1))
+    fields: int = 0  # numbers that each queue pair keeps for `on_packet`, at first 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +81,7 @@ class Control:
     on_ack: Kernel | None = None  # qp.newly_acked packets were acknowledged; `in flight` still includes them
     on_loss: Kernel | None = None  # on a network that drops: once for all packets in flight
     on_timeout: Kernel | None = None  # on a network that drops: no acknowledgement within the timeout
+    on_packet: PacketKernel | None = None  # each packet is acknowledged, with the telemetry of the switches
 
     def __post_init__(self) -> None:
         windows = (self.on_ack, self.on_loss, self.on_timeout)
@@ -81,7 +97,11 @@ CONTROLS: Registry[Control] = Registry(
         "none": Control(name="none", networks=("infiniband", "omni-path", "roce", "roce-v1")),
         "ib": f"{_HERE}.ib:IB",
         "dcqcn": f"{_HERE}.dcqcn:DCQCN",
+        "hpcc": f"{_HERE}.hpcc:HPCC",
+        "swift": f"{_HERE}.swift:SWIFT",
+        "timely": f"{_HERE}.timely:TIMELY",
         "reno": f"{_HERE}.reno:RENO",
+        "dctcp": f"{_HERE}.dctcp:DCTCP",
     },
     "a weft.sim.congestion.Control of this name",
     lambda name, control: isinstance(control, Control) and control.name == name,

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from weft.errors import ConfigError, UnknownName
 from weft.sim.adaptive import POLICIES
 from weft.sim.congestion import CONTROLS
+from weft.sim.link_faults import parse_link_fault
 
 Progress = Callable[[int, int], None]  # messages delivered, messages in all
 
@@ -55,7 +56,11 @@ class CongestionControl(enum.StrEnum):
     NONE = "none"
     IB = "ib"  # FECN, BECN and the congestion control table of Annex A10
     DCQCN = "dcqcn"
+    HPCC = "hpcc"  # by in-band telemetry
+    SWIFT = "swift"  # by round trips, as TIMELY
+    TIMELY = "timely"
     RENO = "reno"  # TCP's
+    DCTCP = "dctcp"  # TCP's with ECN
 
 
 class Memory(enum.StrEnum):
@@ -81,6 +86,7 @@ class Options:
     buffer_bytes: int = 0  # input buffer of a port for each VL; 0: two round trips of the link and four packets
     skip_tolerance: float = 0.0  # extrapolate rates that are steady within this fraction; 0: simulate every packet
     ack_timeout_exponent: int = 14  # RC timeout, 4.096 µs × 2 to this power, as in `ibv_modify_qp`
+    faults: tuple[str, ...] = ()  # of links during the run: `cut:leaf1/33@20us-80us` (`weft.sim.link_faults`)
     watch: tuple[str, ...] = ()  # ports whose output queue is sampled: `leaf1/3`
     watch_every_ps: int = 1_000_000
     stop_at_ps: int = 0  # end the run then, finished or not; 0: when all messages have arrived
@@ -98,6 +104,8 @@ class Options:
                 object.__setattr__(self, name, builtin(value))
             elif value is not None and value not in registry:
                 raise UnknownName(f"{name.replace('_', ' ')}", str(value), list(registry or builtin))
+        for fault in self.faults:
+            parse_link_fault(fault)
         if self.seed < 0:
             raise ConfigError(f"--seed must be 0 or more, got {self.seed}")
         for name, low, high, why in (

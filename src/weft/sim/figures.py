@@ -52,10 +52,12 @@ def headline(result: Result) -> Iterator[tuple[str, str]]:
     yield "packets", f"{report['packets']:,} with acknowledgements; {counts}; {report['pauses']:,} pauses"
     if result.trust:
         yield "trust", str(result.trust)
-    if report["queues"]:
+    if report["watched"]:
         yield (
             "queues",
-            "; ".join(f"{name} at most {format_size(queue['most_bytes'])}" for name, queue in report["queues"].items()),
+            "; ".join(
+                f"{name} at most {format_size(port['most_queue_bytes'])}" for name, port in report["watched"].items()
+            ),
         )
 
 

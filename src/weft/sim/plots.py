@@ -1,7 +1,9 @@
-"""Charts of runs: latency against load, queues over time, and the links of a fabric coloured by utilisation.
+"""Charts of runs: latency against load, its distribution, ports over time, and links coloured by utilisation.
 
     draw_latency("latency.png", [Curve.of("table", results), Curve.of("adaptive", others)], title, note)
+    draw_cdf("cdf.png", result)
     draw_queues("queue.png", result)
+    draw_watched("ports.png", result)
     draw_heat("heat.html", result)
 
 The titles contain fabric, traffic and seed, so that the run can be repeated later.
@@ -96,8 +98,8 @@ def draw_queues(path: Path | str, result: Result) -> None:
     if not samples.port:
         raise ConfigError("no port was watched: name some in Options.watch, or with --watch leaf1/3")
     note = f"{describe_traffic(result.traffic)}; {describe_run(result.options)}; weft {__version__}"
-    until = samples.time_ps <= max(result.last_arrival_ps, 1)
-    time_us, queued_kib = samples.time_ps[until] / 1e6, samples.queue_bytes[until] / 1024
+    shown = samples.until(result.last_arrival_ps)
+    time_us, queued_kib = shown.time_ps / 1e6, shown.queue_bytes / 1024
     with titled_chart(path, name_fabric(result.fabric), note) as (axes,):
         for column, (name, colour) in enumerate(zip(samples.port, cycle(COLOURS), strict=False)):
             queued = queued_kib[:, column]
@@ -112,6 +114,52 @@ def draw_queues(path: Path | str, result: Result) -> None:
         more = len(samples.port) - _MOST_IN_LEGEND
         heading = f"the first {_MOST_IN_LEGEND} of {len(samples.port)}" if more > 0 else None
         axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.02), title=heading)
+
+
+def draw_watched(path: Path | str, result: Result) -> None:
+    """Plot how much each watched port sent, and how long it was blocked or what its queue pairs were allowed."""
+    if not result.samples.port:
+        raise ConfigError("no port was watched: name some in Options.watch, or with --watch leaf1/3")
+    note = f"{describe_traffic(result.traffic)}; {describe_run(result.options)}; weft {__version__}"
+    shown = result.samples.until(result.last_arrival_ps)
+    panels = {
+        "sending (% of the time)": 100 * shown.utilisation,
+        "no credit, or paused (% of the time)": 100 * shown.blocked,
+        "pause frames sent": shown.pauses,
+        "credits (KiB)": shown.credit_bytes / 1024,
+        "rate allowed by congestion control (%)": 100 * shown.allowed_rate,
+    }
+    drawn = {label: values for label, values in panels.items() if np.nansum(np.abs(values)) > 0}
+    with titled_chart(path, name_fabric(result.fabric), note, panels=max(len(drawn), 1)) as all_axes:
+        for axes, (label, values) in zip(all_axes, drawn.items(), strict=False):
+            for column, (name, colour) in enumerate(zip(shown.port, cycle(COLOURS), strict=False)):
+                axes.plot(shown.time_ps / 1e6, values[:, column], color=colour, linewidth=1.2, label=name)
+            axes.set_ylim(bottom=0)
+            axes.set_xlabel("time (µs)")
+            axes.set_title(label, fontsize=9)
+        if len(shown.port) <= _MOST_IN_LEGEND:
+            all_axes[-1].legend(loc="best", fontsize=8)
+
+
+# -- latency of messages ----------------------------------------------------------------------------------------------
+
+
+def draw_cdf(path: Path | str, result: Result) -> None:
+    """Plot the share of messages that arrived within each latency, with median and 99th percentile marked."""
+    latency_us = np.sort(result.latency_ps[result.finish_ps != NEVER]) / 1e6
+    if not len(latency_us):
+        raise ConfigError("no message arrived, so there is no latency to draw: leave out --picture-cdf")
+    note = f"{describe_traffic(result.traffic)}; {describe_run(result.options)}; weft {__version__}"
+    share = np.arange(1, len(latency_us) + 1) / len(result.traffic)
+    with titled_chart(path, name_fabric(result.fabric), note) as (axes,):
+        axes.step(latency_us, share, where="post", color=COLOURS[0], linewidth=1.8)
+        for percentile, colour in ((50, COLOURS[1]), (99, COLOURS[2])):
+            us = float(np.percentile(latency_us, percentile))
+            axes.axvline(us, color=colour, linestyle=_DASHES, linewidth=1.2, label=f"p{percentile} {us:,.3f} µs")
+        axes.set_ylim(0, 1)
+        axes.set_xlabel("message latency (µs)")
+        axes.set_ylabel("share of messages")
+        axes.legend(loc="lower right")
 
 
 # -- the fabric -------------------------------------------------------------------------------------------------------

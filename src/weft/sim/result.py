@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +33,7 @@ class PortUse:
     queue_peak_bytes: NDArray[np.int64]  # largest amount queued for the port
     buffer_peak_bytes: NDArray[np.int64]  # largest fill of the input buffer of one VL
     corrupted_packets: NDArray[np.int64]  # arrived with a bit error and were dropped
-    dropped_packets: NDArray[np.int64]  # dropped because the output queue was full
+    dropped_packets: NDArray[np.int64]  # dropped because the output queue was full or the cable was cut
     marked_packets: NDArray[np.int64]  # FECN or ECN set here
     pauses: NDArray[np.int64]  # pause frames sent
 
@@ -49,12 +49,42 @@ class GroupUse:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class QueueSamples:
-    """The bytes that waited in the output queues of the watched ports, over time."""
+class PortSamples:
+    """The watched ports over time; each array is [time, port]."""
 
     port: tuple[str, ...]
     time_ps: NDArray[np.int64]
-    queue_bytes: NDArray[np.int64]  # [time, port]
+    queue_bytes: NDArray[np.int64]  # in the output queue at that time
+    utilisation: NDArray[np.float64]  # since the sample before: share of the time that the port was sending
+    blocked: NDArray[np.float64]  # likewise: it had packets, but no credit or was paused
+    pauses: NDArray[np.int64]  # likewise: pause frames that it sent
+    credit_bytes: NDArray[np.float64]  # that it may send at that time; NaN without credits
+    allowed_rate: NDArray[np.float64]  # mean share of the line rate that its queue pairs may use; NaN: none sends
+
+    @classmethod
+    def none(cls) -> Self:
+        """Return the samples of no port."""
+        whole, real = np.zeros((0, 0), np.int64), np.zeros((0, 0))
+        return cls(
+            port=(),
+            time_ps=np.zeros(0, np.int64),
+            queue_bytes=whole,
+            utilisation=real,
+            blocked=real,
+            pauses=whole,
+            credit_bytes=real,
+            allowed_rate=real,
+        )
+
+    def quantities(self) -> dict[str, NDArray[Any]]:
+        """Return the arrays by name."""
+        return {name: getattr(self, name) for name in self.__slots__ if name not in ("port", "time_ps")}
+
+    def until(self, end_ps: int) -> Self:
+        """Return the samples up to a time."""
+        shown = self.time_ps <= max(end_ps, 1)
+        arrays: dict[str, Any] = {name: values[shown] for name, values in self.quantities().items()}
+        return replace(self, time_ps=self.time_ps[shown], **arrays)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
@@ -71,7 +101,7 @@ class Result:
     retransmitted: NDArray[np.int32]  # [message], packets sent again
     use: PortUse
     groups: GroupUse | None = None
-    samples: QueueSamples
+    samples: PortSamples
     packets: int  # sent by hosts, including acknowledgements
     packet_hops: int  # packets times links traversed
     events: int
@@ -210,20 +240,25 @@ class Result:
             "retransmitted": int(self.retransmitted.sum()),
             **{name: int(getattr(self.use, name).sum()) for name in trouble},
             "digest": self.digest(),
-            "queues": self._queues(),
+            "watched": self._watched(),
         } | ({} if self.groups is None else {"copies": self._copies(self.groups)})
 
-    def _queues(self) -> dict[str, dict[str, Any]]:
-        """Return the samples of each watched port, until all had arrived."""
-        samples = self.samples
-        until = samples.time_ps <= max(self.last_arrival_ps, 1)
+    def _watched(self) -> dict[str, dict[str, Any]]:
+        """Return the samples of each watched port, until all had arrived; quantities that it does not have are left
+        out.
+        """
+        shown = self.samples.until(self.last_arrival_ps)
         return {
             name: {
                 "every_us": self.options.watch_every_ps / 1e6,
-                "most_bytes": int(samples.queue_bytes[until, column].max(initial=0)),
-                "bytes": samples.queue_bytes[until, column].tolist(),
+                "most_queue_bytes": int(shown.queue_bytes[:, column].max(initial=0)),
+                **{
+                    quantity: [None if np.isnan(value) else value for value in values[:, column].tolist()]
+                    for quantity, values in shown.quantities().items()
+                    if not np.isnan(values[:, column]).all()
+                },
             }
-            for column, name in enumerate(samples.port)
+            for column, name in enumerate(shown.port)
         }
 
     def _copies(self, groups: GroupUse) -> dict[str, int]:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from weft.sim.engine import Network
 from weft.sim.flow.paths import add_use
 from weft.sim.flow.plan import FlowPlan
-from weft.sim.result import NEVER, PortUse, QueueSamples, Result
+from weft.sim.result import NEVER, PortSamples, PortUse, Result
 from weft.sim.traffic import Traffic
 
 TCP_ACK_EVERY = 2  # packets, as in the packet engine
@@ -30,7 +30,7 @@ def collect(flow_plan: FlowPlan, traffic: Traffic, engine: str, events: int, wal
         acked_ps=np.where(reads, messages.finish_ps[last], messages.acked_ps[:n]),
         retransmitted=np.zeros(n, np.int32),
         use=use,
-        samples=QueueSamples(port=(), time_ps=np.zeros(0, np.int64), queue_bytes=np.zeros((0, 0), np.int64)),
+        samples=PortSamples.none(),
         packets=packets,
         packet_hops=int(use.xmit_packets.sum()),
         events=events,

@@ -51,6 +51,8 @@ def plan(fabric: Fabric, traffic: Traffic, options: Options) -> FlowPlan:
     picks = POLICIES[str(options.paths)].selection
     if picks is Selection.DETOUR:
         raise ConfigError(f"--paths {options.paths} depends on queues of packets: use --engine packet")
+    if options.faults:
+        raise ConfigError(f"--fault {options.faults[0]} is about packets: use --engine packet")
     if traffic.mlid.any():
         raise ConfigError("the flow engine has no multicast: use --engine packet")
     wiring = make_wiring(fabric, rules, options.switching)

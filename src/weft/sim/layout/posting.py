@@ -266,7 +266,7 @@ def _set_costs(
     qps.dst, qps.host, qps.sl = unique[:, 1], owner, unique[:, 2]
     qps.flow = np.random.default_rng(options.seed).integers(1 << 30, size=len(unique))  # stands for the UDP source port
     answers = unique[:, 5].astype(bool)
-    losses = rules.flow is FlowControl.DROP or bool((wiring.ports.bytes_per_error > 0).any())
+    losses = can_lose(wiring, options, rules)
     # on a lossless network responses need no acknowledgement
     qps.acked = (unique[:, 3] == Transport.RC) & (~answers | losses)
     qps.gap_ps, qps.ps_per_kib = cost["gap_ps"][owner], cost["read_ps_per_kib"][owner]
@@ -274,6 +274,7 @@ def _set_costs(
     qps.window = np.where(qps.acked & ~answers, traffic.outstanding, 0)
     if options.network is Network.TCP:
         qps.window_packets, qps.threshold = 10.0, 1e9  # RFC 6928
+        qps.quick_acks = 16  # Linux: TCP_MAX_QUICKACKS at the start of a connection
         # A connection has one core at each end.
         qps.pace_ps_per_kib, qps.packet_ps = cost["read_ps_per_kib"][owner], cost["packet_ps"][owner]
         qps.receive_packet_ps = cost["receive_packet_ps"][wiring.host[unique[:, 1]]]
@@ -291,6 +292,12 @@ def _set_costs(
     messages.lead_ps = _lead_ps(wiring, messages, is_answer, mtu_bytes, cost)
     _keep_order(messages)
     return qps, hosts, cost["ack_ps"]
+
+
+def can_lose(wiring: Wiring, options: Options, rules: Rules) -> bool:
+    """Return whether the network can lose packets: by full queues, bit errors or cut cables."""
+    cut = any(fault.startswith("cut:") for fault in options.faults)
+    return cut or rules.flow is FlowControl.DROP or bool((wiring.ports.bytes_per_error > 0).any())
 
 
 def _lead_ps(

@@ -42,6 +42,7 @@ PLUG = np.dtype(
         ("arbitration", np.int16),  # row of the VL arbitration tables
         ("cut_through", np.int8),
         ("wakes", np.int8),  # a PORT_READY is on the agenda
+        ("down", np.int8),  # the cable loses every packet now
         ("wait_since_ps", np.int64),
         ("wait_ps", np.int64),
         ("clean_bytes", np.int64),  # bytes until the next bit error
@@ -141,13 +142,23 @@ QP = np.dtype(
         ("ccti_increase", np.int32),  # IB: added to that index for each notification
         ("ccti_min", np.int32),  # IB: lowest index
         ("newly_acked", np.int32),  # packets acknowledged by the latest acknowledgement
-        ("in_flight", np.int32),  # TCP: packets
+        ("in_flight", np.int32),  # packets; kept for TCP and for controls that see each acknowledgement
         ("window_packets", np.float64),  # TCP: congestion window
+        ("window_bytes", np.float64),  # on the wire, of controls that see each acknowledgement; 0: no limit
+        ("rtt_ps", np.int64),  # the next four belong to the latest acknowledgement, for such controls
+        ("packet_bytes", np.int32),  # of a full packet, on the wire
+        ("ack_psn", np.int32),  # the packet that it acknowledges
+        ("sent_psn", np.int32),  # the next new packet
+        ("ecn_echo", np.int8),  # the acknowledged packet was marked
         ("threshold", np.float64),  # TCP: where slow start ends
         ("recover_psn", np.int32),  # TCP: one cut per window
-        ("arrived", np.int32),  # TCP: packets received in total
-        ("counted", np.int32),  # TCP: of those, known to the sender, modulo 2^15
+        ("arrived", np.int32),  # packets received in total
+        ("counted", np.int32),  # of those, known to the sender, modulo 2^15
         ("unacked", np.int32),  # TCP: packets received since the last acknowledgement
+        ("unacked_message", np.int32),  # TCP: message of the latest of those
+        ("quick_acks", np.int32),  # TCP: packets that are still acknowledged at once
+        ("ack_timer", np.int8),  # TCP: a DELAYED_ACK is on the agenda
+        ("ack_due_ps", np.int64),  # TCP: when those packets are acknowledged at the latest
         ("backoff", np.int32),  # timeouts in a row
     ],
     align=True,

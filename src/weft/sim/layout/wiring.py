@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 
 from weft.errors import ConfigError
 from weft.fabric import catalog
+from weft.fabric.faults import slow
 from weft.fabric.joined import joined_links
 from weft.fabric.kinds import Medium, NodeKind
 from weft.fabric.model import Fabric
@@ -18,6 +20,7 @@ from weft.fabric.timing import timings
 from weft.sim.engine import Switching
 from weft.sim.layout.records import BLOCK_BYTES, NONE, PLUG, Records, records
 from weft.sim.layout.rules import Rules
+from weft.sim.link_faults import LinkFault
 
 UNKNOWN_LENGTH_M = 5.0  # for a cable without a recorded length
 _COPPER = (Medium.DAC, Medium.ACC)
@@ -54,8 +57,11 @@ class Wiring:
         return by_slot
 
 
-def make_wiring(fabric: Fabric, rules: Rules, switching: Switching) -> Wiring:
-    """Lay out the ports of the rules' technology, and those of GPUs connected inside their servers."""
+def make_wiring(fabric: Fabric, rules: Rules, switching: Switching, more_gbit_s: Sequence[float] = ()) -> Wiring:
+    """Lay out the ports of the rules' technology, and those of GPUs connected inside their servers.
+
+    more_gbit_s: rates that no link has at the start of the run.
+    """
     kind = fabric.nodes.kind
     link_used = fabric.links_of(rules.technology) | joined_links(fabric)
     slots = _slots(fabric, link_used)
@@ -70,10 +76,10 @@ def make_wiring(fabric: Fabric, rules: Rules, switching: Switching) -> Wiring:
     hosts = np.flatnonzero(~is_switch & plugged)
     ports.owner = fabric.tables.switch_row[node]
     ports.owner[hosts] = -1 - np.arange(len(hosts))
-    link_gbit_s = _packet_rates(fabric)
+    link_gbit_s = packet_rates(fabric)
     _refuse_dead_links(fabric, link_used, link_gbit_s)
-    rates, rate_of_link = np.unique(link_gbit_s, return_inverse=True)
-    ports.rate = np.where(plugged, rate_of_link[link], 0)
+    rates = np.unique(np.concatenate((link_gbit_s, more_gbit_s)))
+    ports.rate = np.where(plugged, np.searchsorted(rates, link_gbit_s[link]), 0)
     cable_ps, fec_ps = _cable_ps(fabric), _fec_ps(fabric)
     switch_ps = _switch_ps(fabric, rules.technology)
     peer_node = fabric.ports.node[np.where(plugged, fabric.ports.peer[slots], 0)]
@@ -107,11 +113,20 @@ def _slots(fabric: Fabric, link_used: NDArray[np.bool_]) -> NDArray[np.int64]:
     return np.flatnonzero(used[port_node])
 
 
-def _packet_rates(fabric: Fabric) -> NDArray[np.float64]:
+def packet_rates(fabric: Fabric) -> NDArray[np.float64]:
     """Return the rate in Gbit/s that packets with headers can use ([link])."""
     overhead = np.array([timings().of_line(speed.name).overhead for speed in speeds()])
     rates: NDArray[np.float64] = fabric.link_rate_gbit_s * (1 - overhead[fabric.links.speed])
     return rates
+
+
+def rate_under(fabric: Fabric, fault: LinkFault) -> float:
+    """Return the packet rate of a link under a fault; a cut cable keeps its rate."""
+    port = fabric.find_port(fault.port)
+    if port.link is None:
+        raise ConfigError(f"--fault {fault.text}: {fault.port} has no cable")
+    slowed = slow(fabric, fault.port, fault.label) if fault.label else fabric
+    return float(packet_rates(slowed)[port.link.index])
 
 
 def _refuse_dead_links(fabric: Fabric, used: NDArray[np.bool_], gbit_s: NDArray[np.float64]) -> None:

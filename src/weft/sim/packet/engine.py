@@ -5,19 +5,20 @@ from __future__ import annotations
 import time
 
 import numpy as np
-from numpy.typing import NDArray
 
-from weft.errors import ConfigError, SimulationBug, SubnetError, WeftError
+from weft.errors import SimulationBug, SubnetError, WeftError
 from weft.fabric.model import Fabric
 from weft.sim.engine import Options, Progress
 from weft.sim.layout.records import FlowControl, records
 from weft.sim.packet.deadlock import blocked_queues, find_cycle
+from weft.sim.packet.faults import FaultSchedule
 from weft.sim.packet.loop import run_events
-from weft.sim.packet.plan import PacketPlan, plan
+from weft.sim.packet.plan import PacketPlan, make_hops, plan
 from weft.sim.packet.reliability import RETRIES, TCP_RETRIES
+from weft.sim.packet.samples import Sampler
 from weft.sim.packet.skip import SteadyStateSkip
 from weft.sim.packet.state import State, Stop
-from weft.sim.result import NEVER, PortUse, QueueSamples, Result
+from weft.sim.result import NEVER, PortUse, Result
 from weft.sim.traffic import Traffic
 
 SLICE_EVENTS = 200_000  # between two returns to Python
@@ -50,25 +51,18 @@ class _Run:
     def __init__(self, packet_plan: PacketPlan) -> None:
         self.plan = packet_plan
         self.state = packet_plan.state
-        slots = [packet_plan.wiring.fabric.find_port(name).slot for name in packet_plan.options.watch]
-        self.watched = packet_plan.wiring.port_of_slot[np.array(slots, np.int64)]
-        for name, port in zip(packet_plan.options.watch, self.watched.tolist(), strict=True):
-            if port < 0:
-                raise ConfigError(
-                    f"{name} cannot be watched: it is not a port of the {packet_plan.options.network} network"
-                )
+        self.sampler = Sampler(packet_plan)
         self.skip = SteadyStateSkip(packet_plan)
+        self.faults = FaultSchedule(packet_plan)
         self.sliced_ps = 0  # the clock at the end of the last slice
         self.next_search = 0  # for a deadlock, in events
-        self.times_ps: list[int] = []
-        self.samples: list[NDArray[np.int64]] = []
 
     def finish(self, progress: Progress | None) -> None:
         """Run until all messages are delivered or the run stops."""
         options = self.plan.options
         stop_ps = options.stop_at_ps or _FOREVER_PS
         while True:
-            until_ps = min(stop_ps, self._next_sample_ps(), self.skip.next_window_ps)
+            until_ps = min(stop_ps, self.sampler.next_ps, self.skip.next_window_ps, self.faults.next_ps)
             self.state.run.until_ps[0] = until_ps
             why = Stop(run_events(self.state, SLICE_EVENTS))
             if progress is not None:
@@ -78,8 +72,10 @@ class _Run:
             elif why is Stop.MOMENT:
                 if until_ps >= stop_ps:
                     return
-                if until_ps == self._next_sample_ps():
-                    self._sample(until_ps)
+                if until_ps == self.faults.next_ps:
+                    self.faults.change(self.state, until_ps)
+                if until_ps == self.sampler.next_ps:
+                    self.sampler.sample(self.state, self.faults)
                 if until_ps == self.skip.next_window_ps:
                     self.skip.end_window(self.state)
             elif why is Stop.DONE:
@@ -102,21 +98,13 @@ class _Run:
         self.next_search = 2 * int(run.events)
         return find_cycle(self.state) is not None
 
-    def _next_sample_ps(self) -> int:
-        if not len(self.watched):
-            return _FOREVER_PS
-        return (self.times_ps[-1] if self.times_ps else 0) + self.plan.options.watch_every_ps
-
-    def _sample(self, now_ps: int) -> None:
-        self.times_ps.append(now_ps)
-        self.samples.append(self.state.loads.bytes[self.watched].astype(np.int64))
-
     def result(self, traffic: Traffic, wall_s: float) -> Result:
         state, wiring, posting = self.state, self.plan.wiring, self.plan.posting
         messages, n = state.messages, len(traffic)
         last = posting.last_of
         retransmitted = messages.retransmitted[:n].copy()
         reads = last != np.arange(n)
+        self.faults.check_used(int(state.run.now_ps[0]))
         retransmitted[reads] += messages.retransmitted[last[reads]]
         return Result(
             engine=PacketEngine.name,
@@ -127,18 +115,34 @@ class _Run:
             finish_ps=np.where(messages.finish_ps[last] < 0, NEVER, messages.finish_ps[last]),
             acked_ps=np.where(reads, messages.finish_ps[last], messages.acked_ps[:n]),
             retransmitted=retransmitted,
-            use=_port_use(self.plan, state),
+            use=self._port_use(),
             groups=self.plan.trees.use(wiring.fabric),
-            samples=QueueSamples(
-                port=self.plan.options.watch,
-                time_ps=np.array(self.times_ps, np.int64),
-                queue_bytes=np.array(self.samples, np.int64).reshape(len(self.samples), len(self.watched)),
-            ),
+            samples=self.sampler.result(),
             packets=int(state.run.packets[0]),
             packet_hops=int(state.ports.xmit_packets.sum()),
             events=int(state.run.events[0]),
             skipped_ps=self.skip.skipped_ps,
             wall_s=wall_s,
+        )
+
+    def _port_use(self) -> PortUse:
+        """Return the use of the ports by slot of the fabric."""
+        state, wiring = self.state, self.plan.wiring
+        spread, ports, plugs = wiring.by_slot, state.ports, state.plugs
+        n_vls = int(state.run.n_vls[0])
+        self.faults.count_busy(state)
+        busy_ps = ports.xmit_bytes * 8_000 / wiring.port_rate_gbit_s + self.faults.extra_busy_ps
+        return PortUse(
+            xmit_bytes=spread(ports.xmit_bytes),
+            xmit_packets=spread(ports.xmit_packets),
+            busy_ps=spread(np.rint(busy_ps)),
+            xmit_wait_ps=spread(plugs.wait_ps),
+            queue_peak_bytes=spread(self.faults.peak_bytes(state)),
+            buffer_peak_bytes=spread(state.buffers.held_peak.reshape(-1, n_vls).max(axis=1)),
+            corrupted_packets=spread(plugs.corrupted),
+            dropped_packets=spread(plugs.dropped),
+            marked_packets=spread(plugs.marked),
+            pauses=spread(plugs.pauses),
         )
 
 
@@ -147,24 +151,6 @@ def check_all_acknowledged(state: State) -> None:
     waiting = np.flatnonzero(state.qps.acked & ((state.qps.unsent >= 0) | (state.qps.oldest >= 0)))
     if state.run[0].left and len(waiting):
         raise SimulationBug(f"the run ended, and {len(waiting)} queue pairs still wait for acknowledgements")
-
-
-def _port_use(packet_plan: PacketPlan, state: State) -> PortUse:
-    """Return the use of the ports by slot of the fabric."""
-    spread, ports, plugs = packet_plan.wiring.by_slot, state.ports, state.plugs
-    n_vls = int(state.run.n_vls[0])
-    return PortUse(
-        xmit_bytes=spread(ports.xmit_bytes),
-        xmit_packets=spread(ports.xmit_packets),
-        busy_ps=spread(np.rint(ports.xmit_bytes * 8_000 / packet_plan.wiring.port_rate_gbit_s)),
-        xmit_wait_ps=spread(plugs.wait_ps),
-        queue_peak_bytes=spread(state.loads.peak_bytes),
-        buffer_peak_bytes=spread(state.buffers.held_peak.reshape(-1, n_vls).max(axis=1)),
-        corrupted_packets=spread(plugs.corrupted),
-        dropped_packets=spread(plugs.dropped),
-        marked_packets=spread(plugs.marked),
-        pauses=spread(plugs.pauses),
-    )
 
 
 def grow_pools(state: State) -> State:
@@ -178,7 +164,11 @@ def grow_pools(state: State) -> State:
         packets.next[2 * n - 1] = run.free_packet
         run.free_packet = n
         run.free_packets += n
-        return state._replace(packets=packets)
+        if not run.on_packet:
+            return state._replace(packets=packets)
+        traces, hops = records(2 * n, state.traces.dtype), make_hops(2 * n)
+        traces[:n], hops[:n] = state.traces, state.hops
+        return state._replace(packets=packets, traces=traces, hops=hops)
     if run.free_chunks < run.room:
         n = len(state.next_chunk)
         events = records(2 * len(state.events), state.events.dtype)

@@ -14,10 +14,11 @@ from weft.jit import address_of
 from weft.sim.adaptive import Policy
 from weft.sim.congestion import Control
 from weft.sim.layout.records import QP
-from weft.sim.packet.state import LOAD
+from weft.sim.packet.state import HOP, LOAD
 from weft.sim.packet.switch import OWN_POLICIES
 
 _CONTROL = (numba.from_dtype(QP), types.int64, types.Array(types.float64, 1, "C"))
+_PACKET = (types.Array(types.float64, 1, "C"), types.Array(numba.from_dtype(HOP), 1, "C"))
 _CHOICE = (types.Array(numba.from_dtype(LOAD), 1, "C"), types.Array(types.int32, 1, "C"), types.int64)
 
 
@@ -31,6 +32,9 @@ def addresses(control: Control) -> dict[str, int]:
         returns = types.int64 if name == "on_timer" else types.none
         whose = f"congestion control {control.name}: {name}(qp, now_ps, table)"
         addresses_by_name[name] = 0 if function is None else address_of(function, returns(*_CONTROL), whose)
+    if control.on_packet is not None:
+        whose = f"congestion control {control.name}: on_packet(qp, now_ps, table, fields, hops)"
+        addresses_by_name["on_packet"] = address_of(control.on_packet, types.none(*_CONTROL, *_PACKET), whose)
     return addresses_by_name
 
 

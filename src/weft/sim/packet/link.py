@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from weft.jit import part
+from weft.jit import handler, part
 from weft.sim.layout.records import BLOCK_BYTES, NONE, FlowControl
 from weft.sim.packet.delay_lines import push, schedule
-from weft.sim.packet.state import PAUSED, PacketEvent
+from weft.sim.packet.state import MOST_HOPS, PAUSED, Carries, PacketEvent
 
 
 @part
@@ -23,6 +23,8 @@ def transmit(s, p, queue_index, packet_index):
     size_bytes = packet.bytes
     if run.flow == FlowControl.CREDITS:  # a pause frame changes all credits at once
         s.queues[queue_index].credits -= blocks_bytes(size_bytes)
+    if run.on_packet != 0 and packet.held_in >= 0:
+        _record_hop(s, p, packet_index)
     port.sending_from = packet.held_in
     port.sending_bytes = size_bytes
     port.busy = 1
@@ -41,6 +43,23 @@ def transmit(s, p, queue_index, packet_index):
         push(s, line, p, packet_index)
     else:
         schedule(s, run.now_ps + s.serial_ps[port.rate, packet.length], PacketEvent.LINK_FREE, p, packet_index)
+
+
+@handler
+def _record_hop(s, p, packet_index):
+    """Add the telemetry of a switch port to a data packet that it begins to send."""
+    packet = s.packets[packet_index]
+    trace = s.traces[packet_index]
+    if packet.carries != Carries.DATA or trace.hops == MOST_HOPS:
+        return
+    port = s.ports[p]
+    hop = s.hops[packet_index, trace.hops]
+    hop.queue_bytes = s.loads[p].bytes - packet.bytes
+    hop.sent_bytes = port.xmit_bytes
+    hop.rate_gbit_s = packet.bytes * 8_000 / s.serial_ps[port.rate, packet.length]
+    hop.time_ps = s.run[0].now_ps
+    hop.port = p
+    trace.hops += 1
 
 
 @part

@@ -22,7 +22,7 @@ from weft.sim.packet.link import hold, on_credit, release
 from weft.sim.packet.multicast import on_copy_at_switch, on_copy_left
 from weft.sim.packet.nic import new_packet, on_control, on_message_posted, on_message_ready, send_next, wake_qp
 from weft.sim.packet.pacing import speed_up
-from weft.sim.packet.receive import accept, on_packet_at_host
+from weft.sim.packet.receive import accept, on_delayed_ack, on_packet_at_host
 from weft.sim.packet.reliability import PROBE, RETRIES_EXCEEDED, SEND_PROBE, on_lost, on_timeout
 from weft.sim.packet.state import DELAY_LINE_BITS, EMPTY, Carries, PacketEvent, QpState, Stop
 from weft.sim.packet.switch import (
@@ -196,6 +196,8 @@ def _on_arrival(s, packet_index, queue_index):
     buffer = s.buffers[queue_index]
     if buffer.errs:
         p = s.queues[queue_index].port
+        if s.plugs[p].down:
+            return _on_cut_cable(s, p, packet_index)
         s.plugs[p].clean_bytes -= packet.bytes
         if s.plugs[p].clean_bytes < 0:
             return _on_bit_error(s, p, packet_index)
@@ -213,6 +215,18 @@ def _on_arrival(s, packet_index, queue_index):
         on_lost(s, packet_index)
         return NONE
     return out
+
+
+@handler
+def _on_cut_cable(s, p, packet_index):
+    """Lose a packet that would have arrived at port p over a cable that is cut now: its sender discards it."""
+    packet = s.packets[packet_index]
+    s.plugs[s.plugs[p].peer].dropped += 1
+    if packet.carries == Carries.COPY:
+        s.branches[packet.psn].corrupted += 1
+    release(s, packet.held_in, packet.bytes)
+    on_lost(s, packet_index)
+    return NONE
 
 
 @handler
@@ -253,6 +267,8 @@ def _on_odd_event(s, kind, a, b):
         p = accept(s, a)
     elif kind == PacketEvent.RATE:
         speed_up(s, a)
+    elif kind == PacketEvent.DELAYED_ACK:
+        on_delayed_ack(s, a)
     else:
         p = on_timeout(s, a)
         if p == RETRIES_EXCEEDED:

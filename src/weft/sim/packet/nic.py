@@ -38,7 +38,16 @@ def new_packet(s, message_index, psn, size, carries):
     packet.sl = message.sl if carries == Carries.DATA else message.back_sl
     packet.marked = 0
     packet.again = 0
+    if run.on_packet != 0:
+        start_trace(s, packet_index)
     return packet_index
+
+
+@handler
+def start_trace(s, packet_index):
+    """Note the time of a packet, and clear its telemetry."""
+    s.traces[packet_index].sent_ps = s.run[0].now_ps
+    s.traces[packet_index].hops = 0
 
 
 @part
@@ -136,6 +145,8 @@ def may_send(s, qp_index):
     if qp.unsent < 0:
         return False
     if qp.window > 0 and qp.outstanding >= qp.window:
+        return False
+    if qp.window_bytes > 0 and qp.in_flight * s.size_bytes[s.messages[qp.unsent].full] >= qp.window_bytes:
         return False
     return s.run[0].flow != FlowControl.DROP or qp.in_flight < qp.window_packets
 
@@ -235,8 +246,9 @@ def on_control(s, packet_index):
 
 @handler
 def send_control(s, message_index, psn, carries):
-    """Send a control packet back from the receiver of a message."""
+    """Send a control packet back from the receiver of a message. Return its index."""
     packet_index = new_packet(s, message_index, psn, s.run[0].ack_size, carries)
     s.packets[packet_index].total = s.qps[s.messages[message_index].qp].arrived & 0x7FFF
     host = s.hosts[-1 - s.plugs[s.messages[message_index].dst].owner]
     push(s, host.ack_line, packet_index, 0)
+    return packet_index

@@ -16,10 +16,11 @@ from weft.sim.congestion import NEVER_BYTES, Parameters, Ports
 from weft.sim.engine import Options
 from weft.sim.layout.detours import NO_DETOURS, check_lanes, plan_detours
 from weft.sim.layout.paths import arbitration, check_paths, count_vls, host_vls
-from weft.sim.layout.posting import Posting, post
+from weft.sim.layout.posting import Posting, can_lose, post
 from weft.sim.layout.records import NONE, FlowControl, Records, Selection, distinct_rows, records
 from weft.sim.layout.rules import Rules, control, fill_in
-from weft.sim.layout.wiring import Wiring, make_wiring, whole_blocks
+from weft.sim.layout.wiring import Wiring, make_wiring, rate_under, whole_blocks
+from weft.sim.link_faults import LinkFault, parse_link_fault
 from weft.sim.packet.hooks import addresses, choice_address
 from weft.sim.packet.loop import BATCH_EVENTS
 from weft.sim.packet.state import (
@@ -30,13 +31,16 @@ from weft.sim.packet.state import (
     EMPTY,
     ENTRY,
     EVENT,
+    HOP,
     LOAD,
+    MOST_HOPS,
     PACKET,
     PAUSED,
     PORT,
     QUEUE,
     ROOM,
     RUN,
+    TRACE,
     PacketEvent,
     State,
 )
@@ -64,12 +68,16 @@ class PacketPlan:
     posting: Posting
     trees: Trees
     state: State
+    faults: list[LinkFault]
+    fault_gbit_s: list[float]  # rate of the link under each fault
 
 
 def plan(fabric: Fabric, traffic: Traffic, options: Options) -> PacketPlan:
     """Check the input and return the initial state."""
     options, rules = fill_in(fabric, options)
-    wiring = make_wiring(fabric, rules, options.switching)
+    faults = [parse_link_fault(text) for text in options.faults]
+    fault_gbit_s = [rate_under(fabric, fault) for fault in faults]
+    wiring = make_wiring(fabric, rules, options.switching, fault_gbit_s)
     posting = post(wiring, traffic, options, rules)
     check_paths(wiring, posting, options)
     policy = POLICIES[str(options.paths)]
@@ -100,6 +108,7 @@ def plan(fabric: Fabric, traffic: Traffic, options: Options) -> PacketPlan:
     ports, queues = _ports_and_queues(wiring, posting.hosts, buffers, rules, n_vls)
     choices = _choices(fabric, policy.selection, bool(len(trees.branches)))
     first_pair, sl2vl, pair_row = _vl_tables(wiring, n_vls, part_lanes(policy.detour, vls))
+    n_packets, traced = 4096 + 8 * len(ports), bool(run.on_packet[0])  # a few packets in each buffer
     state = State(
         run=run,
         ports=ports,
@@ -112,7 +121,10 @@ def plan(fabric: Fabric, traffic: Traffic, options: Options) -> PacketPlan:
         stuck_ps=np.zeros(len(buffers), np.int64),
         marks=parameters.marks if parameters.marks is not None else np.zeros((1, 4), np.int64),
         control_table=parameters.table,
-        packets=_pool(4096 + 8 * len(ports)),  # a few in each buffer
+        control_fields=np.zeros((len(posting.qps), max(parameters.fields, 1)) if traced else (1, 1)),
+        traces=records(n_packets if traced else 1, TRACE),
+        hops=make_hops(n_packets if traced else 1),
+        packets=_pool(n_packets),
         messages=posting.messages,
         branches=trees.branches,
         qps=posting.qps,
@@ -147,7 +159,15 @@ def plan(fabric: Fabric, traffic: Traffic, options: Options) -> PacketPlan:
     )
     run.free_chunk, run.free_chunks = lines.free_chunk, lines.free_chunks
     run.free_packet, run.free_packets = 0, len(state.packets)
-    return PacketPlan(options=options, wiring=wiring, posting=posting, trees=trees, state=state)
+    return PacketPlan(
+        options=options,
+        wiring=wiring,
+        posting=posting,
+        trees=trees,
+        state=state,
+        faults=faults,
+        fault_gbit_s=fault_gbit_s,
+    )
 
 
 def _assign_vls(posting: Posting, host_vl: NDArray[np.int32], n_vls: int) -> None:
@@ -194,6 +214,7 @@ def _set_up_control(wiring: Wiring, qps: Records, options: Options, run: Records
         run.mark_least_bytes = least_bytes
     for name, address in addresses(chosen).items():
         run[name] = address
+    run.checks_data = run.losses | (run.on_packet != 0)
     return parameters
 
 
@@ -207,7 +228,7 @@ def _run(wiring: Wiring, posting: Posting, options: Options, rules: Rules, n_vls
     run = records(1, RUN)
     ports = wiring.ports
     run.n_vls, run.flow = n_vls, rules.flow
-    run.losses = rules.flow is FlowControl.DROP or bool((ports.bytes_per_error > 0).any())
+    run.losses = can_lose(wiring, options, rules)
     run.random = 1 + (options.seed * 7_919 + 12_345) % 2_147_483_646
     ports.clean_bytes = np.random.default_rng(options.seed).exponential(ports.bytes_per_error)
     run.left = len(posting.messages)
@@ -310,6 +331,11 @@ def _choices(
     if table.max(initial=0) < 256:
         table = table.astype(np.uint8)
     return table, first.astype(np.int32), begins.astype(np.int32), members[place]
+
+
+def make_hops(n_packets: int) -> Records:
+    """Return empty telemetry of packets, HOP[packet, hop]."""
+    return records(n_packets * MOST_HOPS, HOP).reshape(n_packets, MOST_HOPS)
 
 
 def _pool(n: int) -> Records:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from weft.jit import call, handler, part
+from weft.jit import call, call_with_hops, handler, part
 from weft.sim.layout.records import NONE, FlowControl
 from weft.sim.packet.delay_lines import schedule
 from weft.sim.packet.link import release
 from weft.sim.packet.nic import free_packet, send_control, wake_qp
 from weft.sim.packet.pacing import set_pace, slow_down
-from weft.sim.packet.reliability import PROBE, on_acked, on_nak, on_tcp_ack
+from weft.sim.packet.reliability import PROBE, count_acked, on_acked, on_nak, on_tcp_ack, sent_psn
 from weft.sim.packet.state import Carries, PacketEvent
+
+DELAYED_ACK_PS = 40_000_000_000  # Linux: TCP_DELACK_MIN
 
 
 @part
@@ -49,7 +51,7 @@ def accept(s, packet_index):
     if packet.carries == Carries.DATA:
         if packet.marked:
             _notify_congestion(s, packet_index)
-        if s.run[0].losses:
+        if s.run[0].checks_data:
             _accept_data(s, packet_index)
         else:  # lossless: only count
             message = s.messages[packet.message]
@@ -67,14 +69,14 @@ def _notify_congestion(s, packet_index):
     run = s.run[0]
     packet = s.packets[packet_index]
     qp = s.qps[s.messages[packet.message].qp]
-    if run.now_ps - qp.notified_ps >= run.notify_ps:
+    if run.on_notification != 0 and run.now_ps - qp.notified_ps >= run.notify_ps:
         qp.notified_ps = run.now_ps
         send_control(s, packet.message, packet.psn, Carries.CNP)
 
 
 @handler
 def _accept_data(s, packet_index):
-    """Receive data on a network that can lose packets."""
+    """Receive data on a network that can lose packets, or for a control that sees each acknowledgement."""
     run = s.run[0]
     packet = s.packets[packet_index]
     message = s.messages[packet.message]
@@ -86,44 +88,92 @@ def _accept_data(s, packet_index):
                 send_control(s, packet.message, qp.expected_psn, Carries.NAK)
             return
         if packet.psn < qp.expected_psn:
-            send_control(s, packet.message, packet.psn, Carries.ACK)  # the first acknowledgement may have been lost
+            # the first acknowledgement may have been lost
+            _echo(s, packet_index, send_control(s, packet.message, packet.psn, Carries.ACK))
             return
         qp.expected_psn += 1
         qp.nak_sent = 0
     elif packet.again == PROBE:
-        send_control(s, packet.message, packet.psn, Carries.ACK)
+        _echo(s, packet_index, send_control(s, packet.message, packet.psn, Carries.ACK))
         return
     qp.arrived += 1
     message.received += 1
     if message.received == message.packets:
-        _complete(s, packet.message)
+        _echo(s, packet_index, _complete(s, packet.message))
+    elif run.on_packet != 0 and qp.acked:
+        _echo(s, packet_index, send_control(s, packet.message, packet.psn, Carries.ACK))
+        qp.expected_psn = max(qp.expected_psn, packet.psn + 1)
     elif run.flow == FlowControl.DROP:
         _acknowledge_some(s, packet_index)
 
 
 @handler
+def _echo(s, packet_index, ack_index):
+    """Copy the time, the mark and the telemetry of a packet into its acknowledgement."""
+    if s.run[0].on_packet == 0 or ack_index < 0:
+        return
+    s.packets[ack_index].marked = s.packets[packet_index].marked
+    s.traces[ack_index].sent_ps = s.traces[packet_index].sent_ps
+    s.traces[ack_index].hops = s.traces[packet_index].hops
+    for at in range(s.traces[packet_index].hops):
+        s.hops[ack_index, at] = s.hops[packet_index, at]
+
+
+@handler
 def _acknowledge_some(s, packet_index):
-    """Acknowledge every few packets as TCP does; immediately after a gap or a retransmission."""
+    """Acknowledge as TCP does: the first packets, a gap and a retransmission at once, else every second packet or after
+    the delayed-ACK timeout.
+    """
+    run = s.run[0]
     packet = s.packets[packet_index]
-    qp = s.qps[s.messages[packet.message].qp]
+    qp_index = s.messages[packet.message].qp
+    qp = s.qps[qp_index]
     qp.unacked += 1
-    if qp.unacked >= s.run[0].ack_every or packet.psn != qp.expected_psn or packet.again:
-        send_control(s, packet.message, packet.psn, Carries.ACK)
-        qp.unacked = 0
+    qp.unacked_message = packet.message
+    in_order = packet.psn == qp.expected_psn and packet.again == 0
     qp.expected_psn = max(qp.expected_psn, packet.psn + 1)
+    if qp.unacked >= run.ack_every or qp.quick_acks > 0 or not in_order:
+        send_control(s, packet.message, packet.psn, Carries.ACK)
+        qp.quick_acks = max(qp.quick_acks - qp.unacked, 0)
+        qp.unacked = 0
+        return
+    qp.ack_due_ps = run.now_ps + DELAYED_ACK_PS
+    if qp.ack_timer == 0:
+        qp.ack_timer = 1
+        schedule(s, qp.ack_due_ps, PacketEvent.DELAYED_ACK, qp_index, 0)
+
+
+@handler
+def on_delayed_ack(s, qp_index):
+    """Acknowledge packets that have waited for the delayed-ACK timeout; if later ones wait, set the timer again."""
+    run = s.run[0]
+    qp = s.qps[qp_index]
+    qp.ack_timer = 0
+    if qp.unacked == 0:
+        return
+    if run.now_ps < qp.ack_due_ps:
+        qp.ack_timer = 1
+        schedule(s, qp.ack_due_ps, PacketEvent.DELAYED_ACK, qp_index, 0)
+        return
+    send_control(s, qp.unacked_message, qp.expected_psn - 1, Carries.ACK)
+    qp.unacked = 0
 
 
 @handler
 def _complete(s, message_index):
-    """Complete a message that has arrived: acknowledge it and release the messages that waited for it."""
+    """Complete a message that has arrived: acknowledge it and release the messages that waited for it.
+
+    Return the index of the acknowledgement, or NONE.
+    """
     run = s.run[0]
     message = s.messages[message_index]
     qp = s.qps[message.qp]
     message.finish_ps = run.now_ps + s.hosts[-1 - s.plugs[message.dst].owner].receive_ps
     run.delivered += 1
+    ack_index = NONE
     if qp.acked:
         psn = message.first_psn + message.packets - 1
-        send_control(s, message_index, psn, Carries.ACK)
+        ack_index = send_control(s, message_index, psn, Carries.ACK)
         qp.unacked = 0
         qp.expected_psn = max(qp.expected_psn, psn + 1)
     else:
@@ -137,6 +187,7 @@ def _complete(s, message_index):
             following.start_ps = max(following.start_ps, following.free_ps + following.delay_ps)
             # not now: other messages may start before it
             schedule(s, following.start_ps, PacketEvent.POSTED, next_index, 0)
+    return ack_index
 
 
 @handler
@@ -151,6 +202,26 @@ def count_copy(s, packet_index):
 
 
 @handler
+def _call_on_packet(s, qp_index, ack_index):
+    """Call the hook of a control that sees each acknowledgement, and apply its rate."""
+    run = s.run[0]
+    qp = s.qps[qp_index]
+    ack = s.packets[ack_index]
+    trace = s.traces[ack_index]
+    qp.rtt_ps = run.now_ps - trace.sent_ps
+    qp.packet_bytes = s.size_bytes[s.messages[ack.message].full]
+    qp.ack_psn = ack.psn
+    qp.sent_psn = sent_psn(s, qp_index)
+    qp.ecn_echo = ack.marked
+    if run.flow != FlowControl.DROP:
+        count_acked(s, qp_index, ack.total)
+    hops = s.hops[ack_index][: trace.hops]
+    call_with_hops(run.on_packet, qp, run.now_ps, s.control_table, s.control_fields[qp_index], hops)
+    if run.flow != FlowControl.DROP:
+        set_pace(s, qp_index)
+
+
+@handler
 def _accept_control(s, packet_index):
     """Handle an acknowledgement, a NAK or a congestion notification. Return the port that may send."""
     packet = s.packets[packet_index]
@@ -161,6 +232,8 @@ def _accept_control(s, packet_index):
     qp_index = s.messages[message_index].qp
     if carries == Carries.COPY:
         return NONE
+    if carries == Carries.ACK and s.run[0].on_packet != 0:
+        _call_on_packet(s, qp_index, packet_index)
     if carries == Carries.CNP:
         slow_down(s, qp_index)
         return NONE

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from weft.jit import call, handler
 from weft.sim.layout.records import NONE, FlowControl
-from weft.sim.packet.nic import free_packet, on_control, set_timer, wake_qp
+from weft.sim.packet.nic import free_packet, on_control, set_timer, start_trace, wake_qp
 from weft.sim.packet.state import Carries, QpState
 from weft.sim.packet.switch import note_emptied
 
@@ -43,7 +43,7 @@ def on_lost(s, packet_index):
         run.free_packet = packet.next
         run.free_packets -= 1
         # A retransmitted packet counts as lost only when a packet sent after it has arrived.
-        packet.held_in = packet.psn if packet.again == 0 else _sent_psn(s, qp_index)
+        packet.held_in = packet.psn if packet.again == 0 else sent_psn(s, qp_index)
         packet.next = NONE
         if qp.lost < 0:
             qp.lost = packet_index
@@ -53,7 +53,7 @@ def on_lost(s, packet_index):
 
 
 @handler
-def _sent_psn(s, qp_index):
+def sent_psn(s, qp_index):
     """Return the sequence number of the next new packet."""
     qp = s.qps[qp_index]
     if qp.unsent < 0:
@@ -68,7 +68,7 @@ def detect_losses(s, qp_index, before_psn):
     qp = s.qps[qp_index]
     if run.flow == FlowControl.DROP:
         if qp.backoff > 0:  # a probe was acknowledged, and all others left before it (RACK, RFC 8985)
-            before_psn = _sent_psn(s, qp_index) + 1
+            before_psn = sent_psn(s, qp_index) + 1
         elif qp.acked_psn > qp.recover_psn:  # in recovery one later packet suffices
             before_psn -= DUPLICATES
     before = NONE  # previous packet in the list
@@ -84,10 +84,9 @@ def detect_losses(s, qp_index, before_psn):
             else:
                 s.packets[qp.again_tail].next = packet_index
             qp.again_tail = packet_index
-            if run.flow == FlowControl.DROP:
-                qp.in_flight -= 1
-                if packet.psn >= qp.recover_psn:
-                    _cut_window(s, qp_index, run.on_loss)
+            qp.in_flight -= 1
+            if run.flow == FlowControl.DROP and packet.psn >= qp.recover_psn:
+                _cut_window(s, qp_index, run.on_loss)
         else:
             before = packet_index
         packet_index = following
@@ -110,7 +109,7 @@ def _unlink_lost(s, qp_index, before, packet_index):
 def _cut_window(s, qp_index, hook):
     qp = s.qps[qp_index]
     call(hook, qp, s.run[0].now_ps, s.control_table)
-    qp.recover_psn = _sent_psn(s, qp_index)
+    qp.recover_psn = sent_psn(s, qp_index)
 
 
 @handler
@@ -132,6 +131,8 @@ def _send_copy(s, packet_index):
     packet.held_in = NONE
     packet.marked = 0
     packet.again = 1
+    if run.on_packet != 0:
+        start_trace(s, packet_index)
     run.alive += 1
     run.packets += 1
     s.messages[packet.message].retransmitted += 1
@@ -157,6 +158,18 @@ def on_acked(s, message_index):
 
 
 @handler
+def count_acked(s, qp_index, total):
+    """Take the packets that have arrived, `total` modulo 2^15, out of those in flight. Return how many are new."""
+    qp = s.qps[qp_index]
+    arrived = (total - qp.counted) & 0x7FFF
+    if arrived >= 0x4000:  # a later acknowledgement has overtaken this one
+        return 0
+    qp.counted = total
+    qp.in_flight = max(qp.in_flight - arrived, 0)
+    return arrived
+
+
+@handler
 def on_tcp_ack(s, qp_index, psn, total):
     """Handle a TCP acknowledgement: `total` packets have arrived, modulo 2^15, the last being `psn`.
 
@@ -164,11 +177,9 @@ def on_tcp_ack(s, qp_index, psn, total):
     """
     run = s.run[0]
     qp = s.qps[qp_index]
-    arrived = (total - qp.counted) & 0x7FFF
-    if arrived < 0x4000:  # else a later acknowledgement has overtaken this one
-        qp.counted = total
-    else:
-        arrived = 0
+    in_flight = qp.in_flight
+    arrived = count_acked(s, qp_index, total)
+    qp.in_flight = in_flight  # as `on_ack` expects it
     qp.acked_psn = max(qp.acked_psn, psn + 1)
     if qp.window_packets < qp.threshold or qp.acked_psn > qp.recover_psn:
         qp.newly_acked = arrived
@@ -254,6 +265,7 @@ def on_nak(s, qp_index, psn):
 def _go_back(s, qp_index, psn):
     """Send this packet next, and then all that follow."""
     qp = s.qps[qp_index]
+    qp.in_flight = 0
     qp.acked_psn = max(qp.acked_psn, psn)
     message_index = qp.oldest
     rewound = False
@@ -301,7 +313,7 @@ def on_timeout(s, qp_index):
     if run.flow == FlowControl.DROP:
         _time_out_tcp(s, qp_index)
     else:
-        detect_losses(s, qp_index, _sent_psn(s, qp_index) + 1)
+        detect_losses(s, qp_index, sent_psn(s, qp_index) + 1)
     resend(s, qp_index)
     oldest = s.messages[qp.oldest]
     if oldest.received == oldest.packets:

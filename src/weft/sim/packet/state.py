@@ -44,6 +44,7 @@ class PacketEvent(enum.IntEnum):
     TIMEOUT = 9  # a: queue pair
     RATE = 10  # a: queue pair; time to raise the rate
     POSTED = 11  # a: message that waited for others and now starts
+    DELAYED_ACK = 12  # a: queue pair (TCP)
 
 
 class Carries(enum.IntEnum):
@@ -123,7 +124,7 @@ BUFFER = np.dtype(  # 32 bytes: half a cache line
         ("credit_line", np.int16),  # delay line of its credits
         ("rate", np.int16),  # as in the port
         ("cut_in", np.int8),  # packets arrive head first (cut-through)
-        ("errs", np.int8),  # the cable has bit errors
+        ("errs", np.int8),  # the cable has bit errors, or is cut now
         ("pausing", np.int8),  # a pause was sent upstream
         ("number", np.uint8),  # of the port
     ],
@@ -148,6 +149,18 @@ PACKET = np.dtype(
     ],
     align=True,
 )
+HOP = np.dtype(  # in-band telemetry: a switch port when it began to send the packet
+    [
+        ("queue_bytes", np.float64),  # waiting behind the packet
+        ("sent_bytes", np.float64),  # by the port so far, before this packet
+        ("rate_gbit_s", np.float64),
+        ("time_ps", np.float64),
+        ("port", np.int64),
+    ],
+    align=True,
+)
+MOST_HOPS = 16  # further switches add no telemetry
+TRACE = np.dtype([("sent_ps", np.int64), ("hops", np.int64)], align=True)  # of a packet, or echoed by its ACK
 BRANCH = np.dtype(  # a port that receives copies of a packet
     [
         ("queue", np.int32),  # output queue of the copies
@@ -203,7 +216,9 @@ RUN = np.dtype(
         ("on_ack", np.int64),
         ("on_loss", np.int64),
         ("on_timeout", np.int64),
+        ("on_packet", np.int64),
         ("losses", np.int8),  # packets can be lost: keep timers
+        ("checks_data", np.int8),  # the receiver looks at each packet, not only at their number
         ("ack_every", np.int32),  # TCP
         ("ack_size", np.int16),
         ("mark_least_bytes", np.int64),  # minimum over all ports; 0: no marking
@@ -232,6 +247,9 @@ class State(NamedTuple):
     # that are marked just below that, in InfiniBand above the first; size of the smallest packet that is marked
     marks: NDArray[np.int64]
     control_table: NDArray[np.float64]  # table of the congestion control
+    control_fields: NDArray[np.float64]  # [qp, field] -> the control's own
+    traces: Records  # [packet]; one row without `on_packet`
+    hops: Records  # [packet, hop]
     packets: Records
     messages: Records
     branches: Records
