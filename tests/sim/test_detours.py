@@ -12,6 +12,7 @@ from weft.errors import ConfigError
 from weft.routing.engine import Options as RoutingOptions
 from weft.routing.patterns import host_ports
 from weft.routing.route import route
+from weft.sim.auto import choose_engine
 from weft.sim.engine import Options
 from weft.sim.figures import carried_load
 from weft.sim.packet.engine import PacketEngine
@@ -75,6 +76,12 @@ def test_messages_of_a_pair_take_all_lids_of_the_receiver_in_turn():
     assert by_lid.last_arrival_ps < 0.5 * table.last_arrival_ps
     ports = [int((result.use.xmit_bytes > 0).sum()) for result in (table, by_lid)]
     assert ports[1] > ports[0]
+
+
+def test_the_automatic_choice_of_an_engine_takes_packets_for_detours():
+    fabric = routed(RING)
+    engine, reason = choose_engine(fabric, Traffic.of(fabric, [("h1", "h2", 64)]), Options(paths="ugal"))
+    assert (engine.name, reason) == ("packet", "flows have no queues to choose detours by")
 
 
 def test_paths_by_lmc_need_several_lids():

@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from weft.fabric.model import Fabric
+from weft.sim.adaptive import POLICIES
 from weft.sim.engine import Options, Progress
 from weft.sim.flow.engine import FlowEngine
 from weft.sim.flow.plan import find_packet_option, plan
@@ -58,6 +59,8 @@ def _needs_packets(fabric: Fabric, traffic: Traffic, options: Options) -> str:
         return "cables that fail during a run"
     if traffic.mlid.any():
         return "multicast"
+    if options.paths is not None and POLICIES[str(options.paths)].detour:
+        return "queues to choose detours by"
     if fabric.links.bit_error_rate.any():
         return "bit errors"
     name = find_packet_option(fabric, options)
