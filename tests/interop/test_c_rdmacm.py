@@ -14,7 +14,7 @@ from tests.interop.conftest import do_without
 from tests.interop.test_c_face import exported, offsets
 from tests.interop.test_rdma_core import find_python, peers_folder, run
 from tests.lab.rdma import running
-from tests.patience import PATIENCE_S, wait_until
+from tests.patience import PATIENCE_S, wait_until, without_notices
 
 import weft.verbs.c
 from weft import compiler, runtime
@@ -65,7 +65,7 @@ def run_pair(
         text = passive.communicate(timeout=PATIENCE_S)[0]
     assert active.returncode == 0, active.stdout + active.stderr + text
     assert passive.returncode == 0, text
-    return text, active.stdout
+    return without_notices(text), active.stdout
 
 
 @pytest.mark.parametrize(

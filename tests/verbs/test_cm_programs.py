@@ -98,6 +98,16 @@ def test_the_example_of_pyverbs_documentation_connects():
     assert passive == active == "2 3 1\n"  # IBV_QPT_RC, IBV_QPS_RTS
 
 
+def test_a_repeated_request_to_a_listener_that_has_closed_is_not_rejected():
+    """Programs close their listener after the first request; the client's process receives its own requests too."""
+    example = EXAMPLE % port_of(7)
+    _, client = both(
+        (example, PASSIVE.replace("new_id.accept()", "import time; sid.close(); time.sleep(0.5); new_id.accept()")),
+        ("from weft.verbs.cm import connection\nconnection.ANSWER_S = 0.01\n", example, ACTIVE, "print('connected')"),
+    )
+    assert client == "connected\n"
+
+
 HANDSHAKE = """
 from pyverbs.addr import AH, GID, AHAttr, GlobalRoute
 from pyverbs.cm_enums import *

@@ -37,6 +37,7 @@ class Kind(StrEnum):
     SERVICE = "service"  # has a listener
     PORT = "port"  # bound
     PROCESS = "process"  # a process itself, for checks that it is alive
+    REQUEST = "request"  # received, by the requester's GID and ID: its listener may have closed
 
 
 class Claim:
@@ -85,6 +86,7 @@ class Agent(Datagrams):
         self.listeners: dict[int, Callable[[CmConnection, bytes], None]] = {}
         self.connections: dict[int, CmConnection] = {}
         self._requests: dict[tuple[tuple[int, int], int], CmConnection] = {}  # by the requester and its connection ID
+        self._claims: dict[int, Claim] = {}  # of requests, by the connection ID
         self._ended: deque[int] = deque(maxlen=_REMEMBERED)  # IDs of connections that ended
         self._begin, self._claim = _claimed()
         self._check_s = 0.0
@@ -106,6 +108,12 @@ class Agent(Datagrams):
         if self.connections.pop(ended.local_id, None) is not None:
             self._ended.append(ended.local_id)
         self._requests.pop((ended.to, ended.remote_id), None)
+        self._release(ended)
+
+    def _release(self, settled: CmConnection) -> None:
+        """Give up the claim of a request that is not repeated any more."""
+        if (claim := self._claims.pop(settled.local_id, None)) is not None:
+            claim.close()
 
     def send(self, message: Format, *, to: tuple[int, int]) -> None:
         mad = cm.CmMad(attribute_id=_NUMBERS[type(message)], data=message.raw)
@@ -184,6 +192,8 @@ class Agent(Datagrams):
             return
         if (handler := _HANDLERS.get(type(message))) is not None:
             handler(connection, message)
+        if isinstance(message, cm.Rtu):
+            self._release(connection)
         if isinstance(message, cm.Rep | cm.Rtu):
             connection.was_seen = is_claimed(connection.remote_id >> 16, 0, Kind.PROCESS)
         self.qp.adapter.arm_timer(self.qp)
@@ -196,7 +206,9 @@ class Agent(Datagrams):
             repeated.on_req()
             return
         listener = self.listeners.get(message.service_id)
-        if listener is None and is_claimed(source[1], message.service_id):
+        if listener is None and (
+            is_claimed(source[1], message.service_id) or is_claimed(source[0], number, Kind.REQUEST)
+        ):
             return  # another process with the same address replies
         connection = self.open_connection(source, _ignore, is_datagram=is_datagram)
         connection.remote_id, connection.service = number, message.service_id
@@ -206,6 +218,7 @@ class Agent(Datagrams):
             connection.far = Side.of(message)
         connection.far.port = int.from_bytes(message.private_data[_PORT], "big")
         if listener is not None:
+            self._claims[connection.local_id] = Claim(source[0], number, Kind.REQUEST)
             listener(connection, message.private_data)
         else:
             connection.reject(reason=cm.RejReason.INVALID_SERVICE_ID)
