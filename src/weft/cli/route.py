@@ -345,8 +345,8 @@ def check(
     hosts_only
         Check only paths between adapters, as ibdmchk does; otherwise also paths from and to switches.
     paths
-        table; or valiant, ugal or par: include all paths through intermediate switches in the proof, on the lanes that
-        `weft sim --paths` gives them.
+        Choice of paths: table; or valiant, ugal or par, to include all paths through intermediate switches in the
+        proof, on the lanes that `weft sim --paths` gives them.
     """
     from weft.api.routes import check as check_tables
     from weft.fabric.spec import load

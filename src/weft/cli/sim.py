@@ -58,7 +58,7 @@ class Network:
     """Choice of paths: table (or minimal), adaptive, ecmp, spray; valiant, ugal, par (dragonfly, torus, HyperX); lmc
     (add --lmc); with --sweep-load several, separated by commas. [table; ecmp on Ethernet]"""
     lmc: Whole | None = None
-    """With --paths lmc: each host port gets 2**LMC LIDs, and the sender picks one for each message. 1 to 7."""
+    """Assign 2**LMC LIDs, hence paths, to each host port; with --paths lmc messages take turns among them. 1 to 7."""
     switching: str = "cut-through"
     """cut-through or store-and-forward."""
     congestion_control: str | None = None

@@ -33,7 +33,7 @@ def fill_tables(subnet: Subnet, way: Orientation | None, *, trunks: bool = False
 
 
 class MinHop:
-    """Shortest paths, with destinations spread evenly over the ports that are equally near: the default of OpenSM.
+    """The engine of shortest paths, spread evenly over the ports that are equally near: the default of OpenSM.
 
     If shortest paths form a cycle of waiting buffers (a torus, Selene), `check` shows it and `auto` does not use them.
     """
@@ -46,7 +46,7 @@ class MinHop:
 
 
 class UpDown:
-    """Links have a direction, and a path goes up first and then only down, so that no cycle can form.
+    """The engine whose links have a direction: a path goes up first and then only down, so that no cycle can form.
 
     Schroeder et al., "Autonet: a high-speed, self-configuring local area network using point-to-point links", 1991.
     Paths may be longer than the shortest, and links near the root are busy where there is no tree.
@@ -60,7 +60,7 @@ class UpDown:
 
 
 class FatTree:
-    """Up/down from a leaf as root, with one trunk for each destination that all paths to it join.
+    """The engine for trees: up and down from a leaf as root, with one trunk for each destination that all paths join.
 
     In a regular tree this is destination-modulo routing (Zahavi, "D-Mod-K routing providing non-blocking traffic for
     shift permutations on real life fat trees", 2010): no two hosts of a leaf share a path down while there are enough
