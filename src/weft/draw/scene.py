@@ -172,7 +172,7 @@ class Canvas:
             if len(xs) == 3:  # the curve stays within its ends and the middle of its control polygon
                 xs[1], ys[1] = (xs[0] + 2 * xs[1] + xs[2]) / 4, (ys[0] + 2 * ys[1] + ys[2]) / 4
             corners.append((min(xs), min(ys), max(xs), max(ys)))
-        corners += [text_extent(text) for text in self.texts[texts:]]
+        corners += map(text_extent, self.texts[texts:])
         if not corners:
             return 0.0, 0.0, 0.0, 0.0
         lefts, tops, rights, bottoms = zip(*corners, strict=True)
@@ -220,10 +220,11 @@ _ANCHORS = {"start": 0.0, "middle": -0.5, "end": -1.0}  # start of a text, in un
 
 
 def text_extent(text: Text) -> tuple[float, float, float, float]:
-    width = text.width
-    start = _ANCHORS[text.anchor] * width
-    sides = (start, start + width)
-    return _turned(text.x, text.y, sides, (-text.size / 2, text.size / 2), text.angle_deg)
+    width, half = text.width, text.size / 2
+    left = _ANCHORS[text.anchor] * width
+    if text.angle_deg:
+        return _turned(text.x, text.y, (left, left + width), (-half, half), text.angle_deg)
+    return text.x + left, text.y - half, text.x + (left + width), text.y + half
 
 
 def _turned(

@@ -119,6 +119,7 @@ def clean(text: str) -> str:
     return escape(printable(text), quote=True)
 
 
+@lru_cache(4096)  # many elements share a row or a column
 def _n(number: float) -> str:
     """Format a coordinate with at most one decimal."""
     return f"{number:.1f}".removesuffix(".0")

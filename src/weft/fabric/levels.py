@@ -15,6 +15,7 @@ Aggregation nodes are inside their switch and do not make it a leaf.
 from __future__ import annotations
 
 from functools import cache
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,11 +24,18 @@ from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
 
 NO_LEVEL = -1  # no host can be reached from here
+_KNOWN: WeakKeyDictionary[Fabric, NDArray[np.int16]] = WeakKeyDictionary()  # the cabling of a fabric never changes
 _NODES = np.int64(1 << 32)  # more than a fabric has, so that two nodes fit into one number
 
 
 def levels(fabric: Fabric) -> NDArray[np.int16]:
     """Return the level of each node over network links, its switch's for aggregation nodes; NO_LEVEL for others."""
+    if fabric not in _KNOWN:
+        _KNOWN[fabric] = _find_levels(fabric)
+    return _KNOWN[fabric]
+
+
+def _find_levels(fabric: Fabric) -> NDArray[np.int16]:
     a, b = (end[fabric.network_links] for end in fabric.link_nodes)
     kind = fabric.nodes.kind
     level = np.full(len(kind), NO_LEVEL, np.int16)
@@ -40,6 +48,7 @@ def levels(fabric: Fabric) -> NDArray[np.int16]:
     for near, far in ((a, b), (b, a)):
         inside = (kind[near] == NodeKind.AGGREGATION) & is_switch[far]
         level[near[inside]] = level[far[inside]]
+    level.setflags(write=False)
     return level
 
 

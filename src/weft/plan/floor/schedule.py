@@ -6,9 +6,8 @@ to_ndt(cabling)     for UFM: its long form, with racks and heights; `weft.load` 
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterable
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +22,8 @@ COLUMNS = (
     *("cable", "tier", "label_a", "label_b", "port_a", "rack_a", "u_a", "port_b", "rack_b", "u_b"),
     *("speed", "medium", "part", "length_m", "route_m", "route", "bundle"),
 )
+
+_SPECIAL = frozenset(',"\r\n')
 
 
 def tier_names(cabling: Cabling) -> list[str]:
@@ -43,7 +44,7 @@ def to_csv(cabling: Cabling) -> str:
         for boxes, names in zip((cabling.low_box, cabling.high_box), ports, strict=True)
     ]
     columns = (
-        range(1, len(cabling) + 1),
+        list(map(str, range(1, len(cabling) + 1))),
         tier_names(cabling),
         [f"{a} > {b}" for a, b in zip(*ends, strict=True)],
         [f"{b} > {a}" for a, b in zip(*ends, strict=True)],
@@ -57,7 +58,7 @@ def to_csv(cabling: Cabling) -> str:
         _formatted(cabling.length_m, "g"),
         _formatted(cabling.route_m, ".2f"),
         _ways(cabling),
-        (cabling.bundle + 1).tolist(),
+        list(map(str, (cabling.bundle + 1).tolist())),
     )
     return _write(COLUMNS, columns)
 
@@ -81,7 +82,7 @@ def to_ndt(cabling: Cabling) -> str:
         "EndDeviceLocation": [place[box] for box in cabling.high_box.tolist()],
         "U height_1": _positions(cabling, cabling.high_box)[1],
         "LinkType": ["Data"] * len(cabling),
-        "Speed": rate_mbit_s.tolist(),
+        "Speed": list(map(str, rate_mbit_s.tolist())),
         "_2": [f"{label} cable" for label in labels],
         "Cable Length": _formatted(cabling.length_m, "g"),
         "State": ["Active"] * len(cabling),
@@ -90,19 +91,19 @@ def to_ndt(cabling: Cabling) -> str:
     return _write(LONG, [by_name.get(name.removeprefix("#Fields:"), blank) for name in LONG])
 
 
-def _write(header: tuple[str, ...], columns: Iterable[Iterable[object]]) -> str:
-    """Return the columns as CSV. The csv module is needed only if a cell has a comma, a quote or a line break."""
-    cells = [list(map(str, column)) for column in columns]
-    plain = "".join([f"{line}\n" for line in (",".join(header), *map(",".join, zip(*cells, strict=True)))])
-    n_lines = 1 + len(cells[0])
-    has_no_commas = plain.count(",") == n_lines * (len(header) - 1)
-    if has_no_commas and plain.count("\n") == n_lines and '"' not in plain and "\r" not in plain:
-        return plain
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(header)
-    writer.writerows(zip(*cells, strict=True))
-    return out.getvalue()
+def _write(header: tuple[str, ...], columns: Iterable[list[str]]) -> str:
+    """Return the columns as CSV."""
+    rows = zip(*map(_quote_cells, columns), strict=True)
+    return "".join([f"{line}\n" for line in (",".join(header), *map(",".join, rows))])
+
+
+def _quote_cells(cells: list[str]) -> list[str]:
+    """Return the cells of a column, with those in quotes that have a comma, a quote or a line break."""
+    text = "".join(cells)
+    if not any(letter in text for letter in _SPECIAL):
+        return cells
+    quote = cache(lambda cell: '"' + cell.replace('"', '""') + '"' if _SPECIAL.intersection(cell) else cell)
+    return list(map(quote, cells))
 
 
 def _formatted(values: NDArray[np.float64], form: str) -> list[str]:
@@ -118,9 +119,9 @@ def _ports(cabling: Cabling, slots: NDArray[np.int32]) -> list[str]:
     return [f"{names[node]}/{number}" for node, number in ends]
 
 
-def _positions(cabling: Cabling, boxes: NDArray[np.int32]) -> tuple[list[str], list[int]]:
+def _positions(cabling: Cabling, boxes: NDArray[np.int32]) -> tuple[list[str], list[str]]:
     racks = cabling.racks
-    return [racks.names[rack] for rack in racks.rack[boxes].tolist()], racks.u[boxes].tolist()
+    return [racks.names[rack] for rack in racks.rack[boxes].tolist()], list(map(str, racks.u[boxes].tolist()))
 
 
 def _speeds(cabling: Cabling) -> list[str]:

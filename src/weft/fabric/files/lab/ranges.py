@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from itertools import zip_longest
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +12,7 @@ from weft.errors import ConfigError
 
 RANGE = re.compile(r"(\d{1,18})\.\.(\d{1,18})", re.ASCII)
 _MAX_NAMES = 65_536
+_MAX_DIGITS = 17
 _DIGITS = re.compile(r"(\d+)", re.ASCII)
 
 
@@ -58,17 +58,49 @@ def runs(columns: Sequence[Sequence[str]], same: Sequence[str]) -> list[tuple[in
 
 def _steps(names: Sequence[str]) -> NDArray[np.int64]:
     """Return [n - 1] -> the part of a name that counts up by one in the next, which is otherwise the same; else -1."""
-    parts = [_DIGITS.split(name) for name in names]
-    lengths = np.fromiter(map(len, parts), np.int64, len(parts))
-    result, different = np.full(len(parts) - 1, -1), np.zeros(len(parts) - 1, np.int64)
-    for place, texts in enumerate(zip_longest(*parts, fillvalue="")):
-        changed = np.fromiter(map(str.__ne__, texts, texts[1:]), bool, len(result))
-        different += changed
-        if place % 2:
-            result[[i for i in np.flatnonzero(changed).tolist() if _counts_up(texts[i], texts[i + 1])]] = place
-    result[(different != 1) | (lengths[1:] != lengths[:-1])] = -1
+    result = np.full(len(names) - 1, -1)
+    if all(map(str.isascii, names)):
+        pairs = _count_last_digits(np.array(names, np.bytes_), result)
+    else:
+        pairs = np.arange(len(result))
+    for index in pairs.tolist():
+        result[index] = _step(names[index], names[index + 1])
     return result
 
 
+def _count_last_digits(names: NDArray[np.bytes_], result: NDArray[np.int64]) -> NDArray[np.intp]:
+    """Fill in the steps of names that differ in one character, nearly all; return the other pairs that differ."""
+    length = names.dtype.itemsize
+    letters = np.concatenate((names.view(np.uint8).reshape(-1, length), np.zeros((len(names), 1), np.uint8)), axis=1)
+    before, after = letters[:-1], letters[1:]
+    different = before != after
+    n_different, place, pair = different.sum(axis=1), different.argmax(axis=1), np.arange(len(result))
+    is_digit = (letters >= ord("0")) & (letters <= ord("9"))
+    begins = is_digit & ~np.roll(is_digit, 1, axis=1)  # the column that was added has no digit
+    parts = 2 * np.cumsum(begins, axis=1, dtype=np.int32) - 1
+    begin = np.maximum.accumulate(np.where(begins, np.arange(length + 1, dtype=np.int32), 0), axis=1)
+    digits = is_digit[:-1]
+    counts = (
+        (n_different == 1)
+        & (after[pair, place] == before[pair, place] + 1)
+        & digits[pair, place]
+        & is_digit[1:][pair, place]
+        & ~digits[pair, place + 1]
+        & (place - begin[pair, place] < _MAX_DIGITS)
+    )
+    result[counts] = parts[:-1][pair, place][counts]
+    return np.flatnonzero(n_different > 1)
+
+
+def _step(name: str, following: str) -> int:
+    """Return the part of a name that counts up by one in the following name, or -1."""
+    parts, others = _DIGITS.split(name), _DIGITS.split(following)
+    if len(parts) != len(others):
+        return -1
+    places = [place for place, (a, b) in enumerate(zip(parts, others, strict=True)) if a != b]
+    place = places[0] if len(places) == 1 else 0
+    return place if place % 2 and _counts_up(parts[place], others[place]) else -1
+
+
 def _counts_up(digits: str, following: str) -> bool:
-    return 0 < len(digits) < 18 and following == str(int(digits) + 1).zfill(len(digits))
+    return len(digits) <= _MAX_DIGITS and following == str(int(digits) + 1).zfill(len(digits))

@@ -40,7 +40,7 @@ _WORDS_OF_YAML = {"null", "true", "false", "yes", "no", "on", "off", "y", "n"}
 def spell(fabric: Fabric) -> str:
     """Return the text of the lab file."""
     for name in (*fabric.nodes.name, *fabric.servers):
-        if RANGE.search(name):
+        if ".." in name and RANGE.search(name):
             raise ConfigError(f"{name!r} cannot be written to a lab file: two dots between digits are a range there")
     whole = _whole_servers(fabric)
     entries = _entries(fabric, whole)
