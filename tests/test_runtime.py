@@ -51,7 +51,7 @@ MAKE_OTHER_FOLDERS = {
     "plan/growth/growth.py",
     "scenarios/real_workloads.py",
     "serve/console/runs.py",
-    "sm/writing.py",
+    "sm/status.py",
     "user_cache.py",
     "verbs/c/build.py",
     "verbs/perftest/programs.py",

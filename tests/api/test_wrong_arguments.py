@@ -51,7 +51,7 @@ WRONG: dict[str, Callable[[], object]] = {
     "--senders must be 1 to 7": lambda: weft.simulate(TREE, "incast", senders=-1),
     "--load must be in": lambda: weft.simulate(TREE, "uniform", load=5),
     "--load must be a number, got 'x'": lambda: weft.simulate(TREE, "uniform", load="x"),
-    "--load is for uniform traffic": lambda: weft.simulate(TREE, "incast", load=0.5),
+    "--load is for uniform, adversarial and tornado traffic": lambda: weft.simulate(TREE, "incast", load=0.5),
     "--tables brings its own routes": lambda: weft.simulate(TREE, tables="x", routing_engine="min-hop"),
     "no engine 'pkt'; did you mean packet": lambda: weft.simulate(TREE, engine="pkt"),
     "no option of a simulation 'netwrk'; did you mean network": lambda: weft.simulate(TREE, netwrk="roce"),

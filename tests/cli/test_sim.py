@@ -60,7 +60,8 @@ def test_the_text_has_what_an_engineer_wants(capsys):
 
 @pytest.mark.parametrize("name", [name for name in PATTERNS if name != "multicast"])
 def test_every_pattern_runs(capsys, name):
-    facts = json_of(capsys, PODS, "--traffic", name, "--size", "4K")
+    fabric = {"adversarial": "dragonfly:p=1,a=2,h=1", "tornado": "torus:5"}.get(name, PODS)
+    facts = json_of(capsys, fabric, "--traffic", name, "--size", "4K")
     assert facts["delivered"] == facts["messages"] > 0
 
 
@@ -175,8 +176,11 @@ def test_a_sweep_prints_a_row_for_each_load_and_path(capsys, tmp_path):
         (("--engine", "flwo"), "did you mean flow"),
         (("--traffic", "missing.csv"), "missing.csv"),
         (("--size", "1X"), "1X"),
-        (("--load", "0.4"), "--load is for uniform traffic, not for permutation"),
-        (("--traffic", "shift", "--duration-us", "4"), "--duration-us is for uniform traffic, not for shift"),
+        (("--load", "0.4"), "--load is for uniform, adversarial and tornado traffic, not for permutation"),
+        (
+            ("--traffic", "shift", "--duration-us", "4"),
+            "--duration-us is for uniform, adversarial and tornado traffic, not for shift",
+        ),
         (("--traffic", "uniform", "--load", "2"), "--load must be in (0, 1], got 2"),
         (("--traffic", "uniform", "--duration-us", "nan"), "--duration-us nan"),
         (("--traffic", "incast", "--senders", "99"), "--senders must be 1 to 15"),

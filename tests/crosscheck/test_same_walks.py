@@ -131,7 +131,9 @@ def by_packets(fabric: Fabric, pairs: list[Pair]) -> Ways:
                 break
             number = int(pick_port.py_func(s, s.buffers[came].owner, s.buffers[came].first, 0))
             alone = int(s.buffers[came].first) + number
-            queue = int(out_queue.py_func(s, came, number, message.sl)) if n_vls > 1 else alone
+            queue = (
+                int(out_queue.py_func(s, came, int(s.buffers[came].number), number, message.sl)) if n_vls > 1 else alone
+            )
     return ways
 
 

@@ -159,5 +159,5 @@ def test_a_cage_with_one_port_takes_one_cable_for_each_link() -> None:
 
 def test_cells_with_commas_quotes_or_line_breaks_are_quoted() -> None:
     for cell in ("a,b", 'c"d', "e\nf"):
-        assert [*csv.reader(io.StringIO(_write(("x", "y"), [[cell], [1]])))] == [["x", "y"], [cell, "1"]]
-    assert _write(("x", "y"), [["g"], [4]]) == "x,y\ng,4\n"
+        assert [*csv.reader(io.StringIO(_write(("x", "y"), [[cell], ["1"]])))] == [["x", "y"], [cell, "1"]]
+    assert _write(("x", "y"), [["g"], ["4"]]) == "x,y\ng,4\n"

@@ -71,7 +71,8 @@ def check_traffic(name: str, parameters: dict[str, Any]) -> None:
         return
     for parameter in parameters:
         if parameter not in taken:
-            whose = " and ".join(other for other in PATTERNS if parameter in parameters_of(other))
+            *others, last = (other for other in PATTERNS if parameter in parameters_of(other))
+            whose = f"{', '.join(others)} and {last}" if others else last
             raise ConfigError(f"{_FLAGS.get(parameter, f'--{parameter}')} is for {whose} traffic, not for {name}")
 
 

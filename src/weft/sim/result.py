@@ -218,9 +218,9 @@ class Result:
         return {
             "weft": __version__,
             "engine": self.engine,
+            "spec": self.fabric.spec,
             "choice": self.choice,
             "trust": self.trust.report() if self.trust else None,
-            "spec": self.fabric.spec,
             "changes": self.fabric.changes,
             "traffic": self.traffic.description,
             "options": asdict(self.options),

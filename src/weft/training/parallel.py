@@ -241,7 +241,7 @@ class Layout:
 
 @lru_cache(maxsize=1024)
 def chunk_sizes(layers: int, pp: int, vp: int) -> tuple[tuple[int, ...], ...]:
-    """Return the layers of each [stage][chunk]."""
+    """Return the layers of each stage and chunk."""
     size, missing = _chunk(layers, pp * vp)
     counts = np.full((vp, pp), size)
     counts[-1, -1] -= (missing + 1) // 2

@@ -68,8 +68,13 @@ class Site:
         """Return the reasons why another fabric or GPU would give the same result."""
         entry, notes = self.gpu.entry, []
 
-        def rates(gpu: catalog.Gpu) -> tuple[float, ...]:
-            return gpu.memory_gbyte_s, *(peak for precision, peak in gpu.peak_tflop_s.items() if precision != "nvfp4")
+        def rates(gpu: catalog.Gpu) -> tuple[object, ...]:
+            return (
+                gpu.memory_gbyte_s,
+                gpu.nvlink,
+                gpu.nvlinks,
+                *(peak for precision, peak in gpu.peak_tflop_s.items() if precision != "nvfp4"),
+            )
 
         if self.servers > 1 and self.options.network is Network.TCP:
             notes.append(TCP_DOUBT)

@@ -136,7 +136,7 @@ def run_step(
 
 
 def _chunk_times(layers: Layers, counts: tuple[tuple[int, ...], ...]) -> tuple[list[list[Time]], list[list[Time]]]:
-    """Return forward and backward of a micro-batch by [stage][chunk]; layers fill chunk after chunk of all stages."""
+    """Return forward and backward of a micro-batch by stage and chunk; layers fill chunk after chunk of all stages."""
     layout, kinds = layers.layout, layers.transformer.kinds
     stages, chunks = len(counts), len(counts[0])
     ways = tuple([[Time() for _ in range(chunks)] for _ in range(stages)] for _ in range(2))

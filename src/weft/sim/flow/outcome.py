@@ -45,7 +45,13 @@ def _acks(flow_plan: FlowPlan) -> NDArray[np.int64]:
     acked = messages.acked_ps != NEVER
     each = np.ones(len(messages))
     if flow_plan.options.network is Network.TCP:  # the last packet of a message is acknowledged in any case
-        each += (messages.packets - 1) // TCP_ACK_EVERY
+        others = messages.packets - 1
+        sort = np.argsort(messages.qp, kind="stable")
+        before = np.empty_like(others)  # packets of the same connection, which may have used up its quick ones
+        before[sort] = np.cumsum(others[sort]) - others[sort]
+        first = sort[np.searchsorted(messages.qp[sort], messages.qp)]
+        quick = np.clip(qps.quick_acks[messages.qp] - (before - before[first]), 0, others)
+        each += quick + (others - quick) // TCP_ACK_EVERY
     return np.bincount(messages.qp[acked], each[acked], minlength=len(qps)).astype(np.int64)
 
 
