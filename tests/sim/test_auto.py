@@ -85,7 +85,7 @@ def test_auto_is_for_simulations_alone():
         find_engine("auto")
 
 
-def test_nine_of_ten_random_workloads_lie_in_the_range_that_results_name():
+def test_most_random_workloads_lie_in_the_ranges_that_results_name():
     """The first workloads of `benchmarks/engines.py`, whose whole run gave the ranges."""
     path = Path(__file__).parents[2] / "benchmarks" / "engines.py"
     spec = importlib.util.spec_from_file_location("engines_benchmark", path)
@@ -97,7 +97,10 @@ def test_nine_of_ten_random_workloads_lie_in_the_range_that_results_name():
         packet = PacketEngine().run(fabric, traffic, options)
         for name in ("flow", "analytic"):
             other = find_engine(name).run(fabric, traffic, options)
-            low, high = find_trust(name, options.network).last_arrival
-            ratio = other.last_arrival_ps / packet.last_arrival_ps
-            inside.append(low - 0.005 <= ratio <= high + 0.005)
-    assert np.mean(inside) >= 0.8
+            trust = find_trust(name, options.network)
+            ratios = {
+                trust.last_arrival: other.last_arrival_ps / packet.last_arrival_ps,
+                trust.mean_latency: other.latency_ps.mean() / packet.latency_ps.mean(),
+            }
+            inside += [low - 0.005 <= ratio <= high + 0.005 for (low, high), ratio in ratios.items()]
+    assert np.mean(inside) >= 0.8  # of 160; the ranges hold 90 % of all 500 workloads

@@ -72,7 +72,7 @@ def uniform(
     seed: int = 1,
     **kind: Unpack[MessageFields],
 ) -> Traffic:
-    """Send from every host to random candidates in a Poisson process, with payload at `load` of the line rate."""
+    """Send from every host to random other hosts in a Poisson process, with payload at `load` of the line rate."""
     hosts = _hosts(fabric)
 
     def receive(sender: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
@@ -170,7 +170,7 @@ def rails(fabric: Fabric, *, size_bytes: int = USUAL_BYTES, **kind: Unpack[Messa
 def multicast(
     fabric: Fabric, *, size_bytes: int = USUAL_BYTES, senders: int = 1, mlid: int = 0, seed: int = 1, sl: int = PATH_SL
 ) -> Traffic:
-    """Send datagrams from random members of a group to all candidates; without an MLID, of the first group."""
+    """Send datagrams from random members of a group to all other members; without an MLID, of the first group."""
     rng, mft = _random(seed), fabric.tables.mft
     if not mft.any():
         raise ConfigError(

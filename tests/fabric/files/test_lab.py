@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import textwrap
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ from weft.errors import ConfigError, FileError
 from weft.fabric import catalog, faults
 from weft.fabric.build import FabricBuilder
 from weft.fabric.files import lab
-from weft.fabric.files.lab.ranges import compress, expand, runs
+from weft.fabric.files.lab.ranges import _step, _steps, compress, expand, runs
 from weft.fabric.kinds import Medium, NodeKind
 from weft.fabric.levels import islands
 from weft.fabric.model import Fabric
@@ -565,3 +566,15 @@ def test_a_base_port_0_is_written_and_read(read):
     again = read(lab.to_text(fabric))
     for item in (fabric, again):
         assert item.nodes.enhanced_port_0.tolist() == [False, True]
+
+
+@given(
+    st.sampled_from(["h", "é", "", "n1x"]),
+    st.sampled_from([0, 7, 98, 997, 10**16 - 3, 10**17 - 3, 10**18 - 3]),
+    st.integers(1, 4),
+    st.lists(st.integers(0, 4), min_size=2, max_size=8),
+)
+def test_names_compared_all_at_once_count_up_as_they_do_pair_by_pair(prefix, first, width, counts):
+    """Numbers with carries and zeros in front, repeated ones, and some that are too long for a range."""
+    names = [f"{prefix}{first + count:0{width}}/1" for count in counts]
+    assert _steps(names).tolist() == [_step(a, b) for a, b in pairwise(names)]
