@@ -150,10 +150,13 @@ def test_a_process_that_is_not_opensm_is_not_signalled(tmp_path):
     pid_file.write_text("opensm")
     with pytest.raises(SubnetError, match=r"cannot signal the process in .*: invalid literal"):
         by_file._check_process()
-    with subprocess.Popen(["sleep", "600"]) as other:
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        other.stdin.write(b"\n")
+        other.stdin.flush()
+        other.stdout.readline()  # from here on the process has the name of its program
         pid_file.write_text(f"{other.pid}\n")
         try:
-            with pytest.raises(SubnetError, match=f"process {other.pid} is sleep, which SIGHUP would kill"):
+            with pytest.raises(SubnetError, match=f"process {other.pid} is cat, which SIGHUP would kill"):
                 by_file._check_process()
         finally:
             other.kill()
