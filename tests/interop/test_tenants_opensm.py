@@ -160,9 +160,11 @@ def another() -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
 
 def test_a_process_that_sighup_would_end_is_not_told(bench, opensm, another):
     """The process has the number of an OpenSM that has ended."""
-    other = another("sleep", "600")
+    other = another("tail", "-n", "1", "-f", __file__)
+    assert other.stdout
+    other.stdout.readline()  # from here on the process has the name of its program
     driver = opensm.driver(signal=other.pid, timeout_s=2.0)
-    with pytest.raises(SubnetError, match=rf"process {other.pid} is sleep, which SIGHUP would kill, not OpenSM"):
+    with pytest.raises(SubnetError, match=rf"process {other.pid} is tail, which SIGHUP would kill, not OpenSM"):
         driver.write(bench.allocation(partition_of(bench, "red", 0x101, "h2")), over=driver.read())
     assert other.poll() is None
     assert opensm.partitions.read_text() == THEIRS
