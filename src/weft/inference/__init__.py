@@ -1,0 +1,3 @@
+"""A served model: the time of an engine step, and latencies of requests."""
+
+__all__ = ["table"]
