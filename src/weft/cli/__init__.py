@@ -43,6 +43,7 @@ GROUPS = {
         "osu": "Predict the OSU micro-benchmarks for MPI.",
         "perf": "Predict perftest between two hosts, or measure it.",
         "sim": "Simulate traffic: times, goodput, latency.",
+        "expect": "Print expected benchmark results, and check measured ones.",
         "replay": "Replay a job's trace: Chakra, PyTorch, SimAI, GOAL.",
         "scenario": "Test a claim about InfiniBand with numbers.",
         "study": "Run a command for many options and seeds.",

@@ -1,0 +1,114 @@
+"""Outputs of benchmarks are read as their programs print them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from weft.acceptance import read_outputs
+from weft.errors import ConfigError
+
+NCCL = """\
+# Collective test starting: all_reduce_perf
+#  Rank  0 Group  0 Pid   2091 on       n001 device  0 [0x18] NVIDIA H100 80GB HBM3
+#  Rank 15 Group  0 Pid   2098 on       n002 device  7 [0xdb] NVIDIA H100 80GB HBM3
+#                                                              out-of-place                       in-place
+#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong
+#        (B)    (elements)                               (us)  (GB/s)  (GB/s)            (us)  (GB/s)  (GB/s)
+     1048576        262144     float     sum      -1    63.93   16.40   30.75      0    61.10   16.40   30.75      0
+  8589934592    2147483648     float     sum      -1    43370  198.06  371.36      0    43111  198.06  371.36      0
+# Out of bounds values : 0 OK
+# Avg bus bandwidth    : 101.433
+"""
+# Before version 2.11 nothing names the test, and alltoall_perf left two columns empty.
+OLD = """\
+#       size         count      type   redop     time   algbw   busbw  error     time   algbw   busbw  error
+#        (B)    (elements)                       (us)  (GB/s)  (GB/s)            (us)  (GB/s)  (GB/s)
+     1048576        262144     float            71.25   14.72   27.59    N/A    70.02   14.97   28.08    N/A
+"""
+PERFTEST = """\
+                    RDMA_Write BW Test
+ Dual-port       : OFF          Device         : mlx5_0
+ #bytes     #iterations    BW peak[{unit}/sec]    BW average[{unit}/sec]   MsgRate[Mpps]
+ 65536      5000             {value}             {value}              0.748336
+                    Send Latency Test
+ #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]   99%
+ 2       1000          1.40           6.80         1.46                1.51             0.10            2.00
+"""
+OSU = """\
+# OSU MPI{variant} {heading} Test v7.3
+# Size      {column}
+1                       {value}
+1048576              24000.00
+"""
+
+
+def written(folder, text, name="run.txt"):
+    path = folder / name
+    path.write_text(text)
+    return path
+
+
+def test_nccl_tests_are_read_with_their_ranks_and_times_out_of_place(tmp_path):
+    (output,) = read_outputs(written(tmp_path, NCCL))
+    assert (output.program, output.ranks) == ("all_reduce_perf", 16)
+    assert (output.sizes_bytes, output.values) == ([1048576, 8589934592], [63.93, 43370.0])
+
+
+@pytest.mark.parametrize("prefix", ["[1,0]<stdout>:", "[1,0]<stdout>: ", "0: ", " 0: "])
+def test_prefixes_of_mpirun_and_srun_are_removed(tmp_path, prefix):
+    text = "".join(f"{prefix}{line}\n" for line in NCCL.splitlines())
+    (output,) = read_outputs(written(tmp_path, text))
+    assert (output.ranks, output.values) == (16, [63.93, 43370.0])
+
+
+def test_an_old_output_takes_its_name_from_the_option_or_the_file(tmp_path):
+    for output in (
+        *read_outputs(written(tmp_path, OLD), "alltoall_perf"),
+        *read_outputs(written(tmp_path, OLD, "alltoall_perf-2.log")),
+    ):
+        assert (output.program, output.ranks, output.values) == ("alltoall_perf", None, [71.25])
+    with pytest.raises(ConfigError, match=r"run\.txt:1: nothing names the test: give --check all_reduce_perf=FILE"):
+        read_outputs(written(tmp_path, OLD))
+
+
+def test_json_of_nccl_tests_is_read(tmp_path):
+    rows = [{"size": 1024, "out_of_place": {"time": 12.5, "bus_bw": 1.0}, "in_place": {"time": 9.0}}]
+    facts = {"args": ["./build/all_gather_perf", "-b", "1K"], "config": {"devices": [{}, {}]}, "results": rows}
+    (output,) = read_outputs(written(tmp_path, json.dumps(facts)))
+    assert (output.program, output.ranks, output.sizes_bytes, output.values) == ("all_gather_perf", 2, [1024], [12.5])
+    for wrong in ("{", '{"results": []}', '{"args": [], "results": []}'):
+        with pytest.raises(ConfigError, match="not the JSON of nccl-tests"):
+            read_outputs(written(tmp_path, wrong))
+
+
+@pytest.mark.parametrize(("unit", "value"), [("Gb", 392.34), ("MiB", 46770.0), ("MB", 46770.0)])
+def test_perftest_is_read_in_its_units_and_several_tests_of_a_file(tmp_path, unit, value):
+    bandwidth, latency = read_outputs(written(tmp_path, PERFTEST.format(unit=unit, value=value)))
+    assert (bandwidth.program, bandwidth.sizes_bytes) == ("ib_write_bw", [65536])
+    assert bandwidth.values == pytest.approx([392.34], rel=1e-4)
+    assert (latency.program, latency.sizes_bytes, latency.values) == ("ib_send_lat", [2], [1.46])
+
+
+@pytest.mark.parametrize(
+    ("heading", "variant", "program", "value"),
+    [
+        ("Latency", "", "osu_latency", 1.79),
+        ("Bandwidth", "-CUDA", "osu_bw", 1.79 * 8e-3),
+        ("Allreduce Latency", "", "osu_allreduce", 1.79),
+        ("All-Reduce Latency", "", "osu_allreduce", 1.79),
+    ],
+)
+def test_osu_is_read_with_bandwidth_in_gbit_s(tmp_path, heading, variant, program, value):
+    text = OSU.format(heading=heading, variant=variant, column="Avg", value=1.79)
+    (output,) = read_outputs(written(tmp_path, text))
+    assert output.program == program
+    assert output.sizes_bytes == [1, 1048576]
+    assert output.values[0] == pytest.approx(value)
+
+
+def test_a_file_without_results_is_refused(tmp_path):
+    for text in ("", "hello\n", "# Collective test starting: all_reduce_perf\n", NCCL.partition("     1048576")[0]):
+        with pytest.raises(ConfigError, match=r"run\.txt: no results of nccl-tests, perftest or OSU"):
+            read_outputs(written(tmp_path, text))
