@@ -190,7 +190,7 @@ def _predict_perftest(setup: Setup, program: str) -> Curve:
 
 
 def _predict_osu(setup: Setup, program: str) -> Curve:
-    test = osu.Test(program.removeprefix("osu_"))
+    test = osu.find_test(program)
     ppn = setup.ppn if test.collective else 1
     rows = osu.run(place_setup(setup), osu.Settings(test=test, ppn=ppn, options=setup.options())).rows
     scale = 8e-3 if test.is_bandwidth else 1.0  # MB/s to Gbit/s
