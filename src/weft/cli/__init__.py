@@ -40,6 +40,7 @@ GROUPS = {
         "nccl": "Predict nccl-tests: a collective at every size.",
         "ep": "Predict dispatch and combine of expert kernels: DeepEP.",
         "train": "Predict the step time of a training job.",
+        "infer": "Predict throughput and latency of a served model.",
         "osu": "Predict the OSU micro-benchmarks for MPI.",
         "perf": "Predict perftest between two hosts, or measure it.",
         "sim": "Simulate traffic: times, goodput, latency.",

@@ -38,6 +38,7 @@ ADAM_BYTES = {
 }
 
 _TILES = ((128, 256), (256, 128), (128, 128))  # the large ones of cuBLAS
+_SMALL_TILES = (*_TILES, (64, 128), (16, 128))  # few rows
 _GENERATIONS = ((100, "Blackwell"), (90, "Hopper"), (89, "Ada"), (0, "Ampere"))  # from which compute capability
 _POWER_BOUND_SM = 89  # compute capability from which power limits large products
 
@@ -45,6 +46,14 @@ _POWER_BOUND_SM = 89  # compute capability from which power limits large product
 class _Kernel(msgspec.Struct, frozen=True):
     memory: float
     launch_us: float
+
+
+class _Graph(msgspec.Struct, frozen=True):
+    start_us: float
+    least_us: float
+    memory: float
+    exponent: float
+    pass_us: float
 
 
 class _Attention(msgspec.Struct, frozen=True):
@@ -63,6 +72,7 @@ class _Constants(msgspec.Struct, frozen=True):
     variation: _Variation
     product: _Kernel
     passes: _Kernel
+    graph: _Graph
     attention: _Attention
 
 
@@ -77,6 +87,7 @@ class Gpu:
 
     entry: catalog.Gpu
     software: Framework
+    in_graph: bool = False  # kernels are launched as a CUDA graph: the host delays none of them
 
     @staticmethod
     def of(name: str, framework: str = DEFAULT) -> Gpu:
@@ -86,6 +97,10 @@ class Gpu:
     def running(self, framework: str) -> Gpu:
         """Return the same GPU with another framework."""
         return replace(self, software=find_framework(framework))
+
+    def with_graphs(self) -> Gpu:
+        """Return the same GPU with kernels that are launched as CUDA graphs."""
+        return replace(self, in_graph=True)
 
     @property
     def generation(self) -> str:
@@ -125,20 +140,30 @@ class Gpu:
         *,
         result_bytes: int = BF16_BYTES,
         grouped: bool = False,
+        weight_bytes: float | None = None,
+        exponent: float | None = None,
     ) -> float:
         """Return the time of `count` products [m, k] x [k, n] in one kernel (experts, heads).
 
         `result_bytes` go to and from memory for an element of the result: 8 where it is added to gradients in fp32.
         `grouped`: products of experts, whose numbers of rows differ.
+        `weight_bytes` are read for an element of [k, n] that is stored in another format than it is multiplied in.
+        `exponent`: in a CUDA graph, how well reading and multiplying overlap; infinite: entirely, 1: not at all.
         """
         product = _constants().product
         share = self.entry.sustained * self.software.product_share(self.entry.sm, precision)
         if grouped:
             share *= min(m, n, k) / (min(m, n, k) + self.software.grouped)
         multiply_s = 2 * m * n * k / (share * self.peak_flop_s(precision)) * self._waves(m, n, count)
-        byte_s = product.memory * self.memory_byte_s
-        read_s = OPERAND_BYTES[precision] * (m + n) * k / byte_s
+        graph = _constants().graph
+        byte_s = (graph.memory if self.in_graph else product.memory) * self.memory_byte_s
+        operand_bytes = OPERAND_BYTES[precision]
+        read_s = (operand_bytes * m + (operand_bytes if weight_bytes is None else weight_bytes) * n) * k / byte_s
         write_s = result_bytes * m * n / byte_s
+        if self.in_graph:
+            power = exponent or graph.exponent
+            both_s: float = (multiply_s**power + read_s**power) ** (1 / power)
+            return max(1e-6 * graph.least_us, 1e-6 * graph.start_us + count * (both_s + write_s))
         return max(1e-6 * product.launch_us, count * (max(multiply_s, read_s) + write_s))
 
     def _waves(self, m: int, n: int, count: int) -> float:
@@ -149,8 +174,11 @@ class Gpu:
         if self.entry.sm >= _POWER_BOUND_SM:
             return 1.0
         lost = []
-        for rows, columns in _TILES:
+        for rows, columns in _SMALL_TILES if self.in_graph else _TILES:
             tiles = count * -(-m // rows) * -(-n // columns)
+            if self.in_graph and tiles < self.entry.sms:  # the sum over k is split among the SMs
+                lost.append(tiles * rows * columns / (count * m * n))
+                continue
             lost.append(-(-tiles // self.entry.sms) * self.entry.sms * rows * columns / (count * m * n))
         return min(lost)
 
@@ -206,7 +234,8 @@ class Gpu:
     def pass_s(self, moved_bytes: float) -> float:
         """Return the time of a kernel that is bound by the bytes it moves: norms, activations, additions."""
         passes = _constants().passes
-        return max(1e-6 * passes.launch_us, moved_bytes / (passes.memory * self.memory_byte_s))
+        work_s = moved_bytes / (passes.memory * self.memory_byte_s)
+        return 1e-6 * _constants().graph.pass_us + work_s if self.in_graph else max(1e-6 * passes.launch_us, work_s)
 
     def adam_s(self, parameters: float, moved_bytes: int = ADAM_BYTES["fp32"]) -> float:
         """Return the time of an Adam step over `parameters`, each of which moves `moved_bytes` in a fused kernel."""

@@ -1,0 +1,138 @@
+"""`weft infer`: predict throughput and latency of a served model on a fabric, and where the time goes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from weft.cli import infer_tables as tables
+from weft.cli.arguments import NAMES_FILE
+from weft.cli.infer_flags import NO_CUT, NO_OUTPUTS, NO_REQUESTS, NO_WHERE, Cut, Outputs, Requests, Where
+from weft.cli.output import check_explain, print_data, progress_bar, report_written
+from weft.errors import ConfigError
+from weft.version import __version__
+
+if TYPE_CHECKING:
+    from weft.inference.deployment import Deployment
+    from weft.inference.load import Load
+    from weft.inference.prediction import Inference
+
+OUTPUT_TOKENS = 128
+
+
+def infer(
+    model: Annotated[str, NAMES_FILE] = "",
+    /,
+    *,
+    where: Annotated[Where, Parameter(name="*", group="Hardware")] = NO_WHERE,
+    cut: Annotated[Cut, Parameter(name="*", group="Layout and software")] = NO_CUT,
+    requests: Annotated[Requests, Parameter(name="*", group="Load")] = NO_REQUESTS,
+    outputs: Annotated[Outputs, Parameter(name="*", group="Results")] = NO_OUTPUTS,
+) -> None:
+    """Predict throughput and latency of a served model.
+
+    Parameters
+    ----------
+    model
+        The name of a model, llama3-70b or deepseek-v3, or the path of a Hugging Face config.json.
+    """
+    from weft.inference.prediction import compare_fabrics, find_pareto
+    from weft.inference.prediction import infer as predict
+    from weft.sim.engines import find_engine
+
+    _check(where, cut, outputs)
+    load, clock = read_load(requests), find_engine(where.engine or "flow")
+    with progress_bar(f"{model} on {where.fabric or 'its fabric'}"):
+        if outputs.pareto:
+            runs = find_pareto(lambda sizes: find(model, where, cut, sizes), _most_gpus(where), load, clock)
+        elif outputs.fabrics is not None:
+            names = [name.strip() for name in outputs.fabrics.split(",") if name.strip()]
+            runs = compare_fabrics(_named(model), names, load, clock, **_place(where), **_fields(cut))
+        else:
+            runs = [predict(find(model, where, cut), load, clock)]
+    _print(runs, outputs)
+
+
+def find(model: str, where: Where, cut: Cut, sizes: Mapping[str, int] | None = None) -> Deployment:
+    """Return the deployment of these options, with other sizes of its layout if they are given."""
+    from weft.inference.deployment import find_deployment
+
+    return find_deployment(_named(model), where.fabric, **_place(where), **_fields(cut) | dict(sizes or {}))
+
+
+def read_load(requests: Requests) -> Load:
+    """Return the load of these options."""
+    from weft.inference.load import Load
+
+    output = (0 if requests.phase else OUTPUT_TOKENS) if requests.output is None else requests.output
+    return Load(**asdict(requests) | {"output": output})
+
+
+def _named(model: str) -> str:
+    from weft.training.transformer import presets
+
+    if not model:
+        raise ConfigError(f"which model? Give one of {', '.join(presets())}, or the path of a config.json")
+    return model
+
+
+def _place(where: Where) -> dict[str, Any]:
+    names = ("gpus", "servers", "server", "network", "paths", "seed")
+    return {name: getattr(where, name) for name in names}
+
+
+def _fields(cut: Cut) -> dict[str, Any]:
+    """Return the fields of a deployment that differ from their defaults."""
+    return {name: value for name, value in asdict(cut).items() if value != getattr(NO_CUT, name)}
+
+
+def _check(where: Where, cut: Cut, outputs: Outputs) -> None:
+    """Refuse conflicting options and unwritable files before a long run."""
+    from weft.draw.chart import check_suffix
+
+    check_explain(outputs.explain, outputs.form)
+    if outputs.fabrics and where.fabric:
+        raise ConfigError("--fabrics stands instead of --fabric: leave out one of them")
+    if outputs.pareto and outputs.fabrics:
+        raise ConfigError("use --pareto or --fabrics, not both")
+    if outputs.pareto and any(getattr(cut, name) > 1 for name in ("tp", "pp", "dp", "ep")):
+        raise ConfigError("--pareto tries all layouts: leave out --tp, --pp, --dp and --ep")
+    if outputs.picture is not None:
+        if not outputs.pareto:
+            raise ConfigError("--picture draws the curve of --pareto: add it")
+        check_suffix(outputs.picture)
+    if cut.acceptance is not None and not cut.drafts:
+        raise ConfigError("--acceptance is of draft tokens: add --drafts")
+    if cut.imbalance is not None and cut.ep == 1:
+        raise ConfigError("--imbalance is of experts on several GPUs: add --ep")
+
+
+def _most_gpus(where: Where) -> int:
+    from weft.training.site import find_site
+
+    if where.gpus is None:
+        raise ConfigError("--pareto needs --gpus, the most GPUs of a replica")
+    return find_site(where.fabric, gpus=where.gpus, server=where.server).gpus
+
+
+def _print(runs: list[Inference], outputs: Outputs) -> None:
+    from weft.inference.prediction import draw_pareto
+
+    if outputs.picture is not None:
+        draw_pareto(outputs.picture, runs)
+    has_several = outputs.pareto or outputs.fabrics is not None
+    if outputs.form.is_data:
+        facts = {"weft": __version__}
+        reports = [run.report() for run in runs]
+        print_data(outputs.form, facts | ({"runs": reports} if has_several else reports[0]), *["runs"] * has_several)
+        return
+    if outputs.pareto:
+        tables.print_pareto(runs, explain=outputs.explain)
+    elif outputs.fabrics is not None:
+        tables.print_fabrics(runs, explain=outputs.explain)
+    else:
+        tables.print_run(runs[0], explain=outputs.explain)
+    report_written(outputs.picture)

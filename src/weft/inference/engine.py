@@ -1,0 +1,53 @@
+"""Engines that serve models, with the constants of `engines.toml`, which explains the fields."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import msgspec
+
+from weft.errors import find_named
+from weft.fabric.rates import Sourced, read_data
+
+DEFAULT = "vllm"
+WITHOUT = " without "
+
+
+class Engine(Sourced, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The software that runs steps."""
+
+    name: str
+    label: str
+    one_shot_us: float
+    two_shot_us: float
+    shot_share: float
+    eager_us: float
+    kernels: int
+    step_us: float
+    sequence_us: float
+    attention_us: float
+    kv_share: float
+    grouped: float
+    narrow_kv: bool
+    memory: float
+    free_only: bool
+    reserve_gbyte: float
+    reserves_all: bool
+    max_batch: int
+    max_tokens: int
+    without: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict)
+
+
+@cache
+def _tables() -> dict[str, dict[str, Any]]:
+    return read_data("weft.inference", "engines.toml")
+
+
+@cache
+def find_engine(name: str) -> Engine:
+    """Find an engine; `vllm without infx` has the constants that would be assumed if that source were unknown."""
+    known, _, left_out = name.partition(WITHOUT)
+    table = find_named("engine", known, _tables())
+    changes = table.get("without", {}).get(left_out, {})
+    return msgspec.convert({**table, **changes, "name": name}, Engine)

@@ -1,0 +1,103 @@
+"""The time of an engine step, against closed forms and limits."""
+
+from __future__ import annotations
+
+from math import inf
+
+import pytest
+
+from weft.errors import ConfigError
+from weft.inference.deployment import Deployment, find_deployment
+from weft.inference.load import Load, serve
+from weft.inference.prediction import infer
+from weft.inference.step import Step
+from weft.inference.tabulate import tabulate
+
+
+def deploy(model: str = "llama3-70b", **fields: object) -> Deployment:
+    return find_deployment(model, **{"server": "dgx-h100", "tp": 8, **fields})  # type: ignore[arg-type]
+
+
+def test_one_token_takes_at_least_the_time_to_read_the_weights():
+    deployment = deploy()
+    read_s = deployment.weight_bytes / deployment.gpu.memory_byte_s
+    assert read_s < Step(deployment).parts(1, 1).total_s < 2 * read_s
+
+
+def test_fabric_does_not_matter_to_tensor_ranks_inside_a_server():
+    load = Load(input=1024, output=128, concurrency=64)
+    rates = {infer(deploy(fabric=fabric), load).tokens_per_s for fabric in ("ndr", "roce-400", "eth-100-tcp")}
+    assert len(rates) == 1
+
+
+def test_fabric_matters_to_tensor_ranks_on_two_servers():
+    load = Load(input=1024, output=128, concurrency=64)
+    infiniband, tcp = (infer(deploy(fabric=fabric, tp=16), load).tokens_per_s for fabric in ("ndr", "eth-100-tcp"))
+    assert tcp < 0.5 * infiniband
+
+
+@pytest.mark.parametrize("kind", [{}, {"concurrency": 64}, {"batch": 64}])
+def test_twice_the_replicas_give_twice_the_tokens(kind: dict[str, int]):
+    one, two = (
+        infer(deploy(gpus=8 * count), Load(input=1024, output=128, **{name: count * n for name, n in kind.items()}))
+        for count in (1, 2)
+    )
+    assert two.tokens_per_s == pytest.approx(2 * one.tokens_per_s)
+    assert two.served.tpot_s == pytest.approx(one.served.tpot_s)
+
+
+def test_a_batch_reads_only_the_experts_that_it_touches():
+    step = Step(deploy("deepseek-v3", server="dgx-h200", weights="fp8", ep=8))
+    assert step.touched_experts(1) == pytest.approx(256 / 8 * 8 / 256)
+    assert step.touched_experts(1e6) == pytest.approx(32)
+    assert step.parts(1, 1)["experts"] < step.parts(64, 64)["experts"] / 4
+
+
+def test_latent_cache_is_as_published():
+    """DeepSeek-V3: 70,272 bytes a token in bf16 (ISCA 25, table 1), 35,136 in fp8."""
+    for kv, size in (("bf16", 70_272), ("fp8", 35_136)):
+        deployment = deploy("deepseek-v3", server="dgx-h200", tp=1, dp=8, ep=8, weights="fp8", kv=kv)
+        assert deployment.kv_bytes_per_token == size
+
+
+def test_kv_room_is_as_vllm_prints_it():
+    """vLLM 0.19 prints 41,408 tokens for Llama 3.1 8B on an RTX 4090 (LLMServingSim)."""
+    deployment = find_deployment("llama3-8b", server="rtx-4090-8", max_batch=256, max_tokens=2048)
+    assert deployment.kv_room_tokens == pytest.approx(41_408, rel=0.1)
+
+
+def test_two_batch_overlap_loses_at_few_tokens_and_wins_at_many():
+    """Halves of a batch read the weights twice; exchanges with experts are hidden."""
+    plain, overlapped = (
+        Step(deploy("deepseek-v3", server="hgx-h800", tp=1, dp=32, ep=32, weights="fp8", overlap=overlap))
+        for overlap in (False, True)
+    )
+    many = 32 * 4096
+    assert overlapped.parts(many, 32).total_s < plain.parts(many, 32).total_s
+    assert overlapped._layers_overlapped(32.0).total_s > plain._layers(32.0).total_s
+
+
+def test_table_adds_up_to_the_step():
+    deployment = deploy()
+    step = Step(deployment)
+    steps = tabulate(deployment, step)
+    for tokens in (1, 64, 2048):
+        whole = step.parts(tokens, min(tokens, deployment.batch_limit)).total_s
+        assert steps.step_s(tokens) == pytest.approx(whole)
+    assert steps.gpus == 8
+    assert steps.kv_room_tokens == deployment.kv_room_tokens
+
+
+def test_more_users_give_more_tokens_and_wait_longer():
+    step = Step(deploy())
+    runs = [serve(step, Load(input=1024, output=128, concurrency=users)) for users in (1, 8, 64, 512)]
+    before_tokens, before_s = 0.0, 0.0
+    for run in runs:
+        assert run.output_tokens_per_s > before_tokens
+        assert before_s < run.tpot_s < inf
+        before_tokens, before_s = run.output_tokens_per_s, run.tpot_s
+
+
+def test_model_that_does_not_fit_is_refused():
+    with pytest.raises(ConfigError, match="does not fit: weights and activations take"):
+        deploy(tp=1)
