@@ -1,0 +1,74 @@
+"""Tests of other projects use labs by the fixtures of weft's plug-in for pytest."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PAGE = Path(__file__).parents[1] / "docs" / "testing.md"
+MORE = """
+
+NAMES = pathlib.Path("names.txt")
+
+
+def test_a_changed_lab_is_replaced_and_an_unchanged_one_is_shared(lab):
+    names = [*(NAMES.read_text().split() if NAMES.exists() else []), lab.name]
+    NAMES.write_text(" ".join(names))
+    if len(names) == 2:
+        assert names[0] == names[1]
+        lab.break_cable("h1")
+    if len(names) == 3:
+        assert names[2] != names[1]
+
+
+test_again = test_once_more = test_a_changed_lab_is_replaced_and_an_unchanged_one_is_shared
+
+
+def test_programs_are_killed_after_a_test(lab, host):
+    global left
+    left = host("h1").start("sleep", "600", ANSWER="42")
+    assert left.poll() is None
+
+
+def test_then_none_is_left(lab):
+    assert left.poll() is not None
+    assert lab.programs == []
+
+
+@pytest.mark.weft_lab("star:hosts=2", sm=False)
+def test_without_a_subnet_manager_ports_are_not_active(host):
+    assert "State: Initializing" in host("h1").run("ibstat").stdout
+
+
+def test_environment_variables_reach_the_program(host):
+    ended = host("h2").run("sh", "-c", "echo $ANSWER; exit 3", ANSWER="42")
+    assert (ended.returncode, ended.stdout) == (3, "42\\n")
+
+
+@pytest.mark.weft_lab("no-such-topology:hosts=2")
+def test_a_wrong_topology_is_an_error_of_the_test(lab):
+    raise AssertionError("not reached")
+"""
+
+
+def run_pytest(folder: Path) -> subprocess.CompletedProcess[str]:
+    words = [sys.executable, "-m", "pytest", "-q", "-p", "weft.testing", "-p", "no:cacheprovider", "-p", "no:xdist"]
+    return subprocess.run([*words, str(folder)], cwd=folder, capture_output=True, text=True, timeout=600, check=False)
+
+
+@pytest.mark.slow
+def test_the_project_of_the_page_passes_outside_of_the_repository(tmp_path):
+    (block,) = re.findall(r"```py\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    (tmp_path / "test_mine.py").write_text(f"import pathlib\n{block}{MORE}")
+    ended = run_pytest(tmp_path)
+    assert "9 passed, 1 error" in ended.stdout, ended.stdout + ended.stderr
+    assert "there is no topology 'no-such-topology'" in ended.stdout
+    assert ended.returncode == 1
+    listed = subprocess.run([sys.executable, "-m", "weft", "ps"], capture_output=True, text=True, check=True).stdout
+    names = (tmp_path / "names.txt").read_text().split()
+    assert len(set(names)) == 2
+    assert not [name for name in names if name in listed]
