@@ -6,6 +6,7 @@ import itertools
 import re
 import struct
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -15,7 +16,8 @@ import pytest
 import weft
 from weft.draw import draw, lay_out
 from weft.draw.inks import BAD, RAMP_STEPS
-from weft.draw.scene import Role, box_extent
+from weft.draw.scene import Box, Role, box_extent
+from weft.draw.svg import to_svg
 from weft.errors import ConfigError
 from weft.fabric import faults
 from weft.fabric.build import FabricBuilder
@@ -179,6 +181,17 @@ def test_every_id_that_the_page_s_script_asks_for_is_there(small: Fabric, tmp_pa
     assert joined
     assert hung
     assert joined | hung <= outline.ids
+
+
+def test_a_search_of_the_page_finds_the_hosts_that_a_block_stands_for(small: Fabric) -> None:
+    """The script searches `data-names`, and finds the switch of a cell by `data-on`; box 0 can be one."""
+    leaf = Box(x=0, y=0, width=20, height=10, role=Role.LEAF, title="leaf1", nodes=(0,))
+    block = Box(x=0, y=20, width=20, height=10, role=Role.BLOCK, names=("h1", "h&2"), nodes=(1, 2))
+    cell = Box(x=0, y=40, width=20, height=10, role=Role.CELL, nodes=(3,), hangs_on=0)
+    root = ET.fromstring(to_svg(replace(lay_out(small), boxes=(leaf, block, cell), lines=(), texts=())))
+    boxes = {box.get("id"): box for box in root.iter() if box.get("id")}
+    assert [boxes[name].get("data-names") for name in ("b0", "b1", "b2")] == [None, "h1 h&2", None]
+    assert [boxes[name].get("data-on") for name in ("b0", "b1", "b2")] == [None, None, "0"]
 
 
 def test_a_bad_link_is_red_dashed_ringed_and_named(small: Fabric) -> None:

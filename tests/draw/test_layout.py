@@ -178,6 +178,18 @@ def test_global_links_of_a_dragonfly_cross_the_inside_of_the_ring() -> None:
     assert all(math.hypot(*line.points[1]) < inner for line in between)
 
 
+def test_links_inside_each_group_of_a_dragonfly_bow_outwards() -> None:
+    fabric = weft.load("dragonfly:p=2,a=4,h=2")
+    a, b = (fabric.nodes.group[end] for end in fabric.link_nodes)
+    is_local = (a == b) & (fabric.nodes.kind[fabric.link_nodes[0]] == NodeKind.SWITCH)
+    is_local &= fabric.nodes.kind[fabric.link_nodes[1]] == NodeKind.SWITCH
+    local = [line for line in lay_out(fabric).lines if line.links and is_local[line.links[0]]]
+    assert len(local) == 9 * 6  # all pairs of the 4 switches of a group
+    for line in local:
+        first, bend, last = (math.hypot(*point) for point in line.points)
+        assert bend > max(first, last)
+
+
 def test_a_mesh_is_a_grid_and_its_links_run_along_it() -> None:
     fabric = weft.load("mesh:3x5")
     scene = lay_out(fabric)
@@ -239,6 +251,7 @@ def test_a_fabric_without_spec_or_groups_is_a_ring_if_no_switch_is_above_another
         radii = [math.hypot(box.x, box.y) for box in scene.boxes if box.role is Role.LEAF]
         assert len(radii) == 8
         assert np.ptp(radii) < 1e-6
+        assert {len(line.points) for line in scene.lines if line.a >= 0} == {2}  # straight, unlike those of groups
 
 
 def test_nodes_without_a_path_to_a_host_are_shown_as_cut_off() -> None:

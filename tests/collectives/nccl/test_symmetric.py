@@ -127,6 +127,24 @@ def test_a_kernel_can_be_asked_for_and_its_blocks() -> None:
         estimate(replace(cluster, nccl="2.26"), Collective.ALL_REDUCE, 8)
 
 
+@pytest.mark.parametrize(("ctas", "size_bytes", "blocks"), [(0, 8, 1), (0, 1 << 20, 8), (4, 8, 4), (4, 1 << 20, 4)])
+def test_little_data_gives_a_tma_kernel_fewer_blocks_unless_their_number_is_asked_for(
+    ctas: int, size_bytes: int, blocks: int
+) -> None:
+    """Each of n blocks needs 16 KiB for each of the 8 GPUs: 1 MiB is enough for 8 blocks."""
+    cluster = replace(
+        from_server("dgx-b200", nodes=1),
+        windows=True,
+        nccl="2.32",
+        sym_tma=True,
+        sym_kernel="AllReduce_RSxTmaLD_AGxTmaST",
+        sym_ctas=ctas,
+    )
+    result = pick(cluster, Collective.ALL_REDUCE, size_bytes)
+    assert result is not None
+    assert result.blocks == blocks
+
+
 @pytest.mark.parametrize("server", ["dgx-h100", "dgx-b200"])
 @pytest.mark.parametrize("nodes", [1, 4])
 def test_no_kernel_is_faster_than_its_links(server: str, nodes: int) -> None:

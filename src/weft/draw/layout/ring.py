@@ -108,9 +108,10 @@ class Ring:
 
     def _points(self, bundle: Bundle) -> Points:
         a, b, painter, group, level = bundle.a, bundle.b, self.painter, self.parts.group, self.parts.level
-        if group[a] != group[b] or group[a] < 0:
-            straight = group[a] < 0 and group[b] < 0
-            return (painter.top[a], painter.top[b]) if straight else _chord(painter.top[a], painter.top[b])
+        if group[a] != group[b]:
+            return _chord(painter.top[a], painter.top[b])
+        if group[a] < 0:
+            return painter.top[a], painter.top[b]
         if level[a] != level[b]:
             inner, outer = sorted((a, b), key=lambda switch: math.hypot(*painter.top[switch]))
             return painter.bottom[inner], painter.top[outer]
