@@ -218,7 +218,9 @@ class MutantRuns:
         record = self._record_of_calls
         tests = record.tests_of(copy, line)
         if not tests or line is None:  # at an import, in a kernel, whose calls are not recorded, or by other packages
-            tests = record.tests_of(copy, None) or [str(file) for file in self._graph.tests_of(mutant.path)]
+            files = {str(item.path) for item in self._items.values()}
+            importing = [str(file) for file in self._graph.tests_of(mutant.path) if str(file) in files]
+            tests = record.tests_of(copy, None) or importing
             return _run_afresh(tests) if tests else Outcome.SURVIVED
         cpu_limit_s = 10 + 5 * sum(record.cpu_s[test] for test in tests)
         status = fork(lambda: self._run_patched(copy, [self._items[test] for test in tests]), cpu_limit_s)

@@ -31,9 +31,10 @@ def test_the_verdict_is_in_words_and_in_the_status(dumps):
     sound, folder = dumps
     done = run(folder / "opensm-subnet.lst", "--tables", folder, "--hosts-only")
     assert done.returncode == (0 if sound else 1)
-    assert "600 of 600 pairs arrive" in done.stdout
-    assert ("no credit loop" in done.stdout) == sound
-    assert ("holds sw" in done.stdout) == (not sound)
+    printed = " ".join(done.stdout.split())  # a long path wraps the lines elsewhere
+    assert "600 of 600 pairs arrive" in printed
+    assert ("no credit loop" in printed) == sound
+    assert ("holds sw" in printed) == (not sound)
 
 
 def test_tables_may_be_one_file_and_the_fabric_another(dumps):

@@ -65,6 +65,12 @@ def test_show_counts_a_superpod():
     assert summary["cabling_warnings"] == []
 
 
+def test_show_prints_the_rates_of_tiers_in_tbit_s(capsys):
+    app(["show", "superpod:su=1"])
+    (leaf,) = (line.split() for line in capsys.readouterr().out.splitlines() if " leaf " in line and "QM9700" in line)
+    assert leaf[-6:] == ["102.4", "102.4", "1", ":", "1", "0"]  # 256 links of 400 Gbit/s down and up
+
+
 def test_show_shows_one_port_with_its_other_end():
     (port,) = json_of("show", "star:hosts=4,switch=QM9700", "h3/1")
     assert (port["peer"], port["rate_gbit_s"]) == ("leaf1/3", 400)

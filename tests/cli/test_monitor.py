@@ -9,10 +9,12 @@ import pytest
 import yaml
 from tests.monitor.test_change import make_ports, make_reading
 
+from weft.cli.output import console
 from weft.cli.subnets import Subnet
-from weft.cli.top import _headline, monitor, new_watch, top
+from weft.cli.top import _headline, _picture, monitor, new_watch, top
 from weft.errors import ConfigError
 from weft.monitor.change import between
+from weft.monitor.suspects import Diagnosis, Suspect
 from weft.monitor.watch import Latest
 
 
@@ -38,6 +40,24 @@ def test_it_is_said_whose_seconds_they_are(took_s, said):
     before, after = (make_reading(ports, 0, at_s=at_s) for at_s in (0.0, 100.0))
     latest = Latest(every_s=1.0, reading=after, change=between(before, after), change_s=took_s)
     assert said in _headline(latest)
+
+
+def test_top_names_the_five_worst_suspects_with_their_first_evidence():
+    ports = make_ports()
+    before, after = (make_reading(ports, 0, at_s=at_s) for at_s in (0.0, 1.0))
+    suspects = tuple(
+        Suspect(ends=(f"h{i}/1", "leaf1/1"), kind="bad cable", confidence=1.0, evidence=("7 errors",), action="")
+        for i in range(9)
+    )
+    diagnosis = Diagnosis(
+        suspects=suspects, notes=(), seconds=1.0, stamp_s=1.0, ports=2, links=1, tests=1, symbol_ber=0.0
+    )
+    latest = Latest(every_s=1.0, reading=after, change=between(before, after), change_s=1.0, diagnosis=diagnosis)
+    output = console()
+    with output.capture() as printed:
+        output.print(_picture(latest, "load", 5))
+    named = [line.split(":")[0] for line in printed.get().splitlines() if "7 errors" in line]
+    assert named == [f"h{i}/1 - leaf1/1" for i in range(5)]
 
 
 @pytest.mark.parametrize("every", [0.0, -1.0, float("nan"), 1e9])

@@ -170,6 +170,13 @@ def test_a_command_line_of_nccl_tests_is_taken(capsys: pytest.CaptureFixture[str
         app(["nccl", "all_reduce", PAIR, "-g", "4"])
 
 
+@pytest.mark.parametrize(("flags", "wrong"), [((), "0"), (("-c", "1"), "0"), (("-c", "0"), "N/A")])
+def test_results_are_verified_unless_c_is_0(flags, wrong, capsys) -> None:
+    app(["nccl", "all_reduce", PAIR, "-b", "1M", "-e", "1M", *flags])
+    (row,) = rows(capsys.readouterr().out)
+    assert row[8] == wrong
+
+
 @pytest.mark.parametrize(
     ("flags", "words"),
     [

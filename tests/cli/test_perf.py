@@ -50,6 +50,17 @@ def test_bandwidth_is_printed_in_perftests_columns(run):
     lines = done.stdout.splitlines()
     assert lines[0] == lines[-1] == "-" * 87
     assert lines[1].strip() == "RDMA_Write BW Test"
+    assert [line.split(":")[0].strip() for line in lines[2:10]] == [
+        "Dual-port",
+        "Number of qps",
+        "Connection type",
+        "TX depth",
+        "Mtu",
+        "Link type",
+        "Memory",
+        "Data ex. method",
+    ]
+    assert lines[10] == lines[0]
     assert " #bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]" in lines
     small, large = rows(done.stdout)
     assert (small[0], small[1], large[0]) == ("2", "100", "65536")

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pytest
 
 import weft
 from weft.cli import app
+from weft.cli import scenario as command
+from weft.cli.arguments import Form
 from weft.errors import ConfigError, UnknownName
 from weft.scenarios import SCENARIOS
 
@@ -54,3 +58,16 @@ def test_an_unknown_scenario_names_a_near_one():
 def test_a_picture_that_cannot_be_drawn_is_refused_before_anything_runs(tmp_path):
     with pytest.raises(ConfigError, match=r"\.png, \.svg, \.pdf"):
         app(["scenario", "qos", "--messages", "100000000", "--picture", str(tmp_path / "x.bmp")])
+
+
+def test_a_long_scenario_shows_the_part_that_it_has_reached(monkeypatch):
+    """A scenario that takes a `progress` calls it with the parts done, their number and a name."""
+    shown = []
+    monkeypatch.setattr(command, "progress_bar", lambda text: nullcontext(lambda **state: shown.append(state)))
+
+    def run(progress):
+        progress(1, 3, "leaf1")
+        return SimpleNamespace(report=lambda: {"rows": []})
+
+    command._run(SimpleNamespace(run=run), None, Form(json=True), {})
+    assert shown == [{"description": "leaf1", "completed": 1, "total": 3}]

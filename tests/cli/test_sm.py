@@ -14,11 +14,12 @@ from tests.patience import PATIENCE_S
 from tests.warm import WARM
 
 from weft.cli import app
+from weft.cli.sm import _print
 from weft.errors import ConfigError, FileError, UnknownName
 from weft.lab import control, registry
 from weft.sm.conf.options import Options, read_options
 from weft.sm.control import ManagerSocket, socket_of
-from weft.sm.status import read_status
+from weft.sm.status import Status, read_status
 
 SPEC = "fat-tree:hosts=8,radix=4"
 XML = """<Config><Common>
@@ -332,3 +333,27 @@ def test_what_the_manager_of_a_lab_cannot_be_told_is_refused_before_there_is_a_l
     with pytest.raises(ConfigError, match=says):
         up(own_lab, *words)
     assert own_lab not in [entry.name for entry in registry.running()]
+
+
+def test_the_status_breaks_no_line_inside_a_name(capsys, monkeypatch):
+    """A name with hyphens can be copied from a narrow terminal."""
+    monkeypatch.setenv("COLUMNS", "50")
+    name = "rack-12-leaf-switch-07"
+    status = Status(
+        version="1",
+        pid=1,
+        at_s=0.0,
+        sm_state="master",
+        guid="0x1",
+        port="h1/1",
+        lid=1,
+        priority=0,
+        master="0x1",
+        sweeps=1,
+        mads=1,
+        events={},
+        recent=(f"the port of the switch named {name} has come up",),
+        drift=(f"the tables of a certain switch, {name}",),
+    )
+    _print(Path("sm.json"), status)
+    assert capsys.readouterr().out.count(name) == 2
