@@ -6,6 +6,7 @@ from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -97,6 +98,49 @@ def test_few_tokens_take_the_start_of_the_kernel():
     done = estimate_experts(FOUR, Layer(tokens=1), kernel="deepep-ll")
     assert done.dispatch.bound == "start"
     assert find_kernel("deepep-ll").start_us < done.dispatch.time_us < 25
+
+
+@pytest.mark.parametrize("servers", [1, 4])
+@pytest.mark.parametrize("kernel", ["deepep", "deepep-ll"])
+def test_bandwidths_count_all_copies_and_the_bytes_of_links_those_that_leave(kernel, servers):
+    """Libraries divide the bytes of all copies, those to the own server and GPU included, by the time."""
+    layer = Layer(tokens=4096, experts=256, topk=8)
+    call = fused_times(
+        find_kernel(kernel), layer, Links(servers=servers, gpus=8, inside_gbyte_s=450, adapter_gbyte_s=50)
+    )
+    forwards, sent_bytes, ranks = kernel == "deepep", layer.tokens * layer.token_bytes(1), 8 * servers
+    to_servers = layer.copies(CopyPer.SERVER if forwards else CopyPer.EXPERT, servers, 8)
+    to_gpus = layer.copies(CopyPer.GPU if forwards else CopyPer.EXPERT, servers, 8)
+    outside, inside = ((servers - 1) / servers, 7 / 8) if forwards else ((ranks - 8) / ranks, 7 / ranks)
+    done = call.dispatch
+    assert done.network_bytes == pytest.approx(sent_bytes * to_servers * outside)
+    assert done.inside_bytes == pytest.approx(sent_bytes * to_gpus * inside)
+    network_bytes, inside_bytes = (rate * done.time_us * 1000 for rate in (done.network_gbyte_s, done.inside_gbyte_s))
+    assert network_bytes == pytest.approx(sent_bytes * to_servers if servers > 1 else 0)
+    assert inside_bytes == pytest.approx(sent_bytes * to_gpus if forwards or servers == 1 else 0)
+
+
+def test_kernels_that_forward_exchange_counts_first():
+    """Two barriers and the counts, and one request for each other server."""
+    links = Links(servers=4, gpus=8, inside_gbyte_s=450, adapter_gbyte_s=50, step_us=5, post_us=0.5)
+    times = {name: fused_times(find_kernel(name), Layer(tokens=64), links) for name in ("deepep", "deepep-ll")}
+    assert times["deepep"].notify_us == pytest.approx(find_kernel("deepep").start_us + 3 * 5 + 3 * 0.5)
+    assert times["deepep-ll"].notify_us == 0
+    parts = times["deepep"].notify_us, times["deepep"].dispatch.time_us, times["deepep"].combine.time_us
+    assert times["deepep"].total_us == pytest.approx(sum(parts))
+
+
+def test_stages_that_overlap_take_the_longer_one_and_the_part_of_the_shorter_that_is_not_hidden():
+    layer = Layer(tokens=1 << 16, balanced=True)
+    kernel = msgspec.structs.replace(find_kernel("deepep"), serial=(0.5, 0.5), sms=0, inside=1.0, floor_us=(0.0, 0.0))
+    links = Links(servers=2, gpus=8, inside_gbyte_s=400, adapter_gbyte_s=50, step_us=2)
+    done = fused_times(kernel, layer, links).dispatch
+    network_us, inside_us = done.network_bytes / 50e3, done.inside_bytes / 400e3
+    assert network_us > inside_us
+    assert done.time_us == pytest.approx(kernel.start_us + 2 + network_us + 0.5 * inside_us)
+    least_us = 10 * done.time_us
+    floored = msgspec.structs.replace(kernel, floor_us=(least_us, 0.0))
+    assert fused_times(floored, layer, links).dispatch.time_us == least_us
 
 
 def test_few_sms_limit_the_copies_over_nvlink():
