@@ -77,6 +77,7 @@ GROUPS = {
         "top": "Show the busiest and the faulty links.",
         "diag": "Run a tool of infiniband-diags: ibstat, smpquery, ...",
         "diagnose": "Find bad cables: suspects, evidence, what to do.",
+        "whatif": "Show the effects of a fault or of another routing engine.",
     },
     "Tenants": {
         "tenants": "Isolate tenants with partitions: plan, apply, verify.",

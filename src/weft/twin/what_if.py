@@ -1,0 +1,202 @@
+"""Effects of a change of a fabric: pairs that lose their connection, routes that change, and the loss of each job.
+
+The model has the forwarding tables of the present. A change is compared at three moments: before it; while the tables
+still point at removed links; and after the subnet manager has routed around them, with as few changed entries as the
+routing engine allows. Rates of jobs are those of `weft.sim.steady`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from weft.errors import ConfigError
+from weft.fabric.kinds import NodeKind
+from weft.fabric.model import Fabric
+from weft.fabric.tables import NO_ROUTE
+from weft.lab.load import JobSpec, read_job
+from weft.routing.check import TableCheck, check
+from weft.routing.engine import CannotRoute, Options
+from weft.routing.patterns import host_ports
+from weft.routing.route import Routing, reroute, route
+from weft.sim.steady import LoadJob, Steady, settle
+from weft.training.failures import break_permanently
+
+_BUSIEST = 5  # links that are listed
+_LOSS = 1e-3  # a smaller change of a rate is none
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """A change of a fabric: faults as `--fault` has them, another routing engine, or both."""
+
+    faults: tuple[str, ...] = ()
+    routing_engine: str = ""  # empty: auto, near to the present tables
+
+    def __post_init__(self) -> None:
+        if not self.faults and not self.routing_engine:
+            raise ConfigError("nothing changes: give --fault cut:leaf1/5, or --routing-engine up-down")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRates:
+    """The payload of a job in Gbit/s."""
+
+    name: str
+    before_gbit_s: float
+    meanwhile_gbit_s: float  # until the tables are changed
+    after_gbit_s: float
+
+    @property
+    def loss(self) -> float:
+        """Return the share that the job loses after the change; negative for a gain."""
+        loss = 1 - self.after_gbit_s / self.before_gbit_s if self.before_gbit_s else 0.0
+        return 0.0 if abs(loss) < _LOSS else loss
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BusyLink:
+    """The share of time that a port sends, before and after the change."""
+
+    port: str
+    before: float | None  # None: it had no link
+    after: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """The effects of a change."""
+
+    spec: str
+    change: Change
+    hosts: int  # host ports with a LID before the change
+    cut_off: tuple[str, ...]  # host ports that no other host reaches afterwards
+    refusal: str  # the reason that the rest cannot be routed; empty if it can
+    engine: str
+    changed_entries: int
+    changed_switches: int
+    entries: int
+    proof: TableCheck | None
+    alarms: tuple[str, ...]  # that a monitor would show
+    jobs: tuple[JobRates, ...]
+    busiest: tuple[BusyLink, ...]
+
+    @property
+    def is_safe(self) -> bool:
+        """Return whether all hosts stay connected and nothing can deadlock."""
+        return not self.cut_off and not self.refusal and self.proof is not None and self.proof.ok
+
+
+def ask(present: Fabric, change: Change, jobs: Sequence[JobSpec | LoadJob] = (), *, seed: int = 1) -> Answer:
+    """Return the effects of a change on a fabric with forwarding tables; without tables it is routed first.
+
+    Jobs are given as in `weft load`, or as objects with port slots of this fabric.
+    """
+    if not (present.tables.lft != NO_ROUTE).any():
+        present = route(present).fabric
+    broken = break_permanently(present, change.faults)
+    options = Options(engine=change.routing_engine or "auto")
+    load = [
+        job if isinstance(job, LoadJob) else read_job(present, job, number, seed) for number, job in enumerate(jobs, 1)
+    ]
+    hosts, remaining = _host_names(present), set(_host_names(broken))
+    answer = Answer(
+        spec=present.spec,
+        change=change,
+        hosts=len(hosts),
+        cut_off=tuple(name for name in hosts if name not in remaining),
+        refusal="",
+        engine="",
+        changed_entries=0,
+        changed_switches=0,
+        entries=int((present.tables.lft != NO_ROUTE).sum()),
+        proof=None,
+        alarms=_alarms(present, broken),
+        jobs=(),
+        busiest=(),
+    )
+    try:
+        before = Routing(fabric=present, engine=options.engine, options=options, notes=())
+        after = reroute(broken, before)
+    except CannotRoute as error:
+        return replace(answer, refusal=str(error))
+    rates = [_settle(present, fabric, load) for fabric in (present, broken, after.fabric)]
+    return replace(
+        answer,
+        engine=after.engine,
+        changed_entries=after.changed_entries or 0,
+        changed_switches=_changed_switches(present, after.fabric),
+        proof=check(after.fabric),
+        jobs=_job_rates(load, rates),
+        busiest=_busiest(rates[0], rates[2]),
+    )
+
+
+def _host_names(fabric: Fabric) -> list[str]:
+    return [fabric.port(slot).name for slot in host_ports(fabric).tolist() if fabric.ports.link[slot] >= 0]
+
+
+def _alarms(present: Fabric, broken: Fabric) -> tuple[str, ...]:
+    """Return the suspects that `weft diagnose` would list: switches that are gone, links that are down or slower."""
+    alarms = [f"switch down: {name}" for name in _switches(present) if name not in broken]
+    for link in map(present.link, range(len(present.links))):
+        ends = [end.name for end in (link.a, link.b)]
+        if any(end.node.name not in broken for end in (link.a, link.b)):
+            continue
+        left = broken.find_port(ends[0]).link
+        if left is None:
+            alarms.append(f"link down: {ends[0]} - {ends[1]}")
+        elif left.rate_gbit_s < link.rate_gbit_s:
+            alarms.append(f"degraded link: {ends[0]} - {ends[1]}, {left.label} instead of {link.label}")
+    return tuple(alarms)
+
+
+def _switches(fabric: Fabric) -> list[str]:
+    return [fabric.nodes.name[node] for node in fabric.of_kind(NodeKind.SWITCH).tolist()]
+
+
+def _changed_switches(present: Fabric, after: Fabric) -> int:
+    """Return the number of remaining switches with another entry than before for a LID that has a route."""
+    names = {name: row for row, name in enumerate(_switches(present))}
+    changed = 0
+    for row, name in enumerate(_switches(after)):
+        new, old = after.tables.lft[row], present.tables.lft[names[name]]
+        width = min(len(new), len(old))
+        has_route = new[:width] != NO_ROUTE
+        changed += bool((new[:width] != old[:width])[has_route].any())
+    return changed
+
+
+# -- rates of jobs ----------------------------------------------------------------------------------------------------
+
+
+def _settle(present: Fabric, fabric: Fabric, load: Sequence[LoadJob]) -> Steady | None:
+    """Return the rates of jobs that were read on the present fabric; None without jobs."""
+    jobs = []
+    for job in load:
+        names = [present.port(slot).name for slot in job.hosts.tolist()]
+        slots = [fabric.find_port(name).slot for name in names if name in fabric]
+        jobs.append(replace(job, hosts=np.array(slots, np.int64)))
+    return settle(fabric, jobs) if jobs and all(len(job.hosts) > 1 for job in jobs) else None
+
+
+def _job_rates(load: Sequence[LoadJob], rates: Sequence[Steady | None]) -> tuple[JobRates, ...]:
+    columns = [steady.job_gbit_s.tolist() if steady is not None else [0.0] * len(load) for steady in rates]
+    return tuple(
+        JobRates(name=job.name, before_gbit_s=before, meanwhile_gbit_s=meanwhile, after_gbit_s=after)
+        for job, before, meanwhile, after in zip(load, *columns, strict=True)
+    )
+
+
+def _busiest(before: Steady | None, after: Steady | None) -> tuple[BusyLink, ...]:
+    if before is None or after is None:
+        return ()
+    slots = np.argsort(-after.busy, kind="stable")[:_BUSIEST].tolist()
+    names = [after.fabric.port(slot).name for slot in slots if after.busy[slot] > 0]
+    earlier = [before.fabric.find_port(name).slot if name in before.fabric else None for name in names]
+    return tuple(
+        BusyLink(port=name, before=None if old is None else float(before.busy[old]), after=float(after.busy[slot]))
+        for name, old, slot in zip(names, earlier, slots, strict=False)
+    )
