@@ -19,7 +19,7 @@ def by_source():
 
 
 def test_a_step_is_within_ten_percent_in_the_mean(by_source):
-    assert by_source["all"].steps == len(published()) > 200
+    assert by_source["all"].figures == len(published()) > 200
     assert by_source["all"].known.mean_error < 0.07
     assert abs(by_source["all"].known.bias) < 0.05
 
@@ -34,7 +34,7 @@ def test_left_out_sources_are_within_ten_percent_in_the_mean(by_source):
 
 
 def test_nine_of_ten_bands_hold_with_their_source_left_out(by_source):
-    assert 0.85 <= by_source["all"].in_bands / by_source["all"].steps <= 0.96
+    assert 0.85 <= by_source["all"].in_bands / by_source["all"].figures <= 0.96
 
 
 def test_a_source_is_left_out_with_the_constants_that_it_was_used_for():
@@ -48,7 +48,7 @@ def test_data_has_every_step_and_every_source():
     data = report()
     assert len(data["rows"]) == len(published())
     assert [row["name"] for row in data["sources"]][-1] == "all"
-    assert sum(row["steps"] for row in data["classes"]) == len(published())
+    assert sum(row["figures"] for row in data["classes"]) == len(published())
     assert {row["name"] for row in data["classes"]} >= {"experts, Blackwell", "no experts, Hopper"}
 
 

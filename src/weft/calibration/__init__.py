@@ -6,7 +6,8 @@ cross_validation    each cluster's figures, with constants and bands that were m
 conformal           bands that hold on sources without published figures
 band                a band, and the older rule for its width
 figure              a published figure and weft's prediction of it; errors of several
+groups              errors by group, with all constants and with sources left out
 run                 published runs, read from a file
 """
 
-__all__ = ["band", "conformal", "cross_validation", "figure", "run"]
+__all__ = ["band", "conformal", "cross_validation", "figure", "groups", "run"]

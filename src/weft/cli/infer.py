@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
@@ -37,12 +37,19 @@ def infer(
     Parameters
     ----------
     model
-        The name of a model, llama3-70b or deepseek-v3, or the path of a Hugging Face config.json.
+        The name of a model, llama3-70b or deepseek-v3, or the path of a Hugging Face config.json. Not with
+        --validate.
     """
     from weft.inference.prediction import compare_fabrics, find_pareto
     from weft.inference.prediction import infer as predict
     from weft.sim.engines import find_engine
 
+    if outputs.validate:
+        rest = (model, where, cut, requests, replace(outputs, validate=False, form=NO_OUTPUTS.form))
+        if rest != ("", NO_WHERE, NO_CUT, NO_REQUESTS, NO_OUTPUTS):
+            raise ConfigError("--validate prints published figures and runs nothing: leave out all but --json or --csv")
+        tables.print_validation(outputs.form)
+        return
     _check(where, cut, outputs)
     load, clock = read_load(requests), find_engine(where.engine or "flow")
     with progress_bar(f"{model} on {where.fabric or 'its fabric'}"):
@@ -75,7 +82,7 @@ def _named(model: str) -> str:
     from weft.training.transformer import presets
 
     if not model:
-        raise ConfigError(f"which model? Give one of {', '.join(presets())}, or the path of a config.json")
+        raise ConfigError(f"which model? Give one of {', '.join(presets())}, the path of a config.json, or --validate")
     return model
 
 

@@ -93,6 +93,8 @@ class Outputs:
     """Print more: memory, rates, the engine and the seed."""
     picture: File = None
     """The picture of --pareto to write, .png, .svg or .pdf."""
+    validate: bool = False
+    """Compare published throughput and latency with weft's; run nothing else."""
     form: Form = TABLES
 
 

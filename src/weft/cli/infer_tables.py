@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from weft.cli.output import Cell, console, table
+from weft.cli.accuracy import group_columns, group_rows
+from weft.cli.output import Cell, console, print_data, table
 
 if TYPE_CHECKING:
+    from weft.cli.arguments import Form
     from weft.inference.prediction import Inference
 
 _EQUAL = 1.005  # closer rates count as equal
@@ -29,6 +31,8 @@ def print_run(run: Inference, *, explain: bool) -> None:
 def describe_run(run: Inference) -> str:
     served, load, deployment = run.served, run.load, run.deployment
     place = _place(run)
+    low, high = run.band("tokens_per_s").around(run.tokens_per_s)
+    band = f"(90 % band {low:,.0f} to {high:,.0f})"
     per_gpu = f"{run.tokens_per_s_per_gpu:,.0f} tokens/s per GPU"
     ttft = "" if served.ttft_s is None else f", TTFT {_show_s(served.ttft_s)}"
     tpot = "" if served.tpot_s is None else f", TPOT {_show_s(served.tpot_s)}"
@@ -40,8 +44,8 @@ def describe_run(run: Inference) -> str:
         "decode": f"in decode alone of {load.batch:,} requests with {load.input:,} cached tokens",
     }[load.kind]
     return (
-        f"{deployment.model.name} on {place} gives {run.tokens_per_s:,.0f} tokens/s, {per_gpu}{ttft}{tpot}, {what}."
-        f" Most of the time: {run.bottleneck}."
+        f"{deployment.model.name} on {place} gives {run.tokens_per_s:,.0f} tokens/s {band}, {per_gpu}{ttft}{tpot}, "
+        f"{what}. Most of the time: {run.bottleneck}."
     )
 
 
@@ -80,9 +84,13 @@ def _details(run: Inference) -> Iterator[tuple[str, str]]:
 def print_trust(runs: Sequence[Inference], *, explain: bool) -> None:
     out, first = console(), runs[0]
     more = "" if explain else " More: --explain"
+    bands = [run.band("tokens_per_s") for run in runs]
+    kinds = dict.fromkeys(f"{band.kind} ({band.clusters} models)" for band in bands)
+    far = dict.fromkeys(reason for band in bands for reason in band.far)
+    warning = f" Beware: {'; '.join(far)}." if far else ""
     out.print(
-        f"How far to trust it: assumes {first.deployment.engine.label}; see --framework. Means of equal requests: no "
-        f"percentiles, no prefix cache.{more}",
+        f"How far to trust it: assumes {first.deployment.engine.label}; see --framework. Bands are from published "
+        f"figures of {' and of '.join(kinds)}.{warning} Means of equal requests, no prefix cache.{more}",
         markup=False,
     )
     if explain:
@@ -142,3 +150,19 @@ def print_pareto(runs: Sequence[Inference], *, explain: bool) -> None:
     ]
     out.print(table("", columns, rows))
     print_trust(runs, explain=explain)
+
+
+def print_validation(form: Form) -> None:
+    """Print errors against published figures by class and by source, the largest first."""
+    from weft.inference.accuracy import class_errors, report, source_errors
+
+    if form.is_data:
+        print_data(form, report(), "rows")
+        return
+    note = (
+        "Left out: predicted without the constants and bands that the source was used for. Bands are to hold nine of "
+        "ten figures. Constants belong to a GPU or an engine, none to a figure. Each figure and its source: --json."
+    )
+    out = console()
+    out.print(table("Errors by class", group_columns("class", "figures"), group_rows(class_errors())))
+    out.print(table("Errors by source", group_columns("source", "figures"), group_rows(source_errors()), note))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
 from weft.cli import train_tables as tables
+from weft.cli.accuracy import group_columns, group_rows
 from weft.cli.arguments import NAMES_FILE, Faults, Form
 from weft.cli.output import Cell, check_explain, console, print_data, progress_bar, report_written, table
 from weft.cli.train_flags import NO_CUT, NO_OUTPUTS, NO_SHAPE, NO_WHERE, Cut, Outputs, Shape, Where
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from weft.training.site import Site
     from weft.training.transformer import Transformer
     from weft.training.trouble import FailureReport
-if TYPE_CHECKING:
-    from weft.training.accuracy import Errors, GroupErrors
 if TYPE_CHECKING:
     from weft.cli.train_flags import Outputs
     from weft.training.site import Site
@@ -136,18 +135,6 @@ def _goodput(goodput: dict[str, Any]) -> list[tuple[Cell, ...]]:
     return rows
 
 
-_COLUMNS = (
-    "steps",
-    "mean error %",
-    "bias %",
-    "p90 %",
-    "left out: mean error %",
-    "bias %",
-    "p90 %",
-    "in their bands",
-)
-
-
 def print_validation(form: Form) -> None:
     from weft.training.accuracy import class_errors, report, source_errors
     from weft.training.validate import validate
@@ -171,25 +158,8 @@ def print_validation(form: Form) -> None:
         "Left out: predicted without the constants and bands that the source was used for. Bands are to hold nine of "
         "ten steps. Constants belong to a GPU or a framework, none to a step; an ideal network. Sources: --json."
     )
-    console().print(table("Errors by source", ("source", *_COLUMNS), _group_rows(source_errors())))
-    console().print(table("Errors by class", ("class", *_COLUMNS), _group_rows(class_errors()), note))
-
-
-def _group_rows(groups: Sequence[GroupErrors]) -> list[tuple[Cell, ...]]:
-    return [
-        (
-            row.name,
-            row.steps,
-            *_percent(row.known),
-            *_percent(row.left_out),
-            f"{row.in_bands} of {row.steps}, {row.in_bands / row.steps:.0%}",
-        )
-        for row in groups
-    ]
-
-
-def _percent(errors: Errors) -> tuple[float, ...]:
-    return tuple(round(100 * share, 1) for share in (errors.mean_error, errors.bias, errors.p90))
+    console().print(table("Errors by source", group_columns("source", "steps"), group_rows(source_errors())))
+    console().print(table("Errors by class", group_columns("class", "steps"), group_rows(class_errors()), note))
 
 
 def train(

@@ -209,7 +209,7 @@ class Deployment:
             return 1.0
         return model.full_share + (1 - model.full_share) * model.window / context
 
-    @property
+    @cached_property
     def state_bytes_of_gpu(self) -> float:
         """Return the bytes of the state-space states of a request on one GPU."""
         model = self.model

@@ -29,6 +29,7 @@ class Engine(Sourced, frozen=True, forbid_unknown_fields=True, kw_only=True):
     attention_us: float
     kv_share: float
     grouped: float
+    exponent: float
     narrow_kv: bool
     memory: float
     free_only: bool

@@ -22,11 +22,12 @@ from weft.training.layers import Time
 
 _PHASES = ("prefill", "decode")
 _ROUNDS = 200
+_CLOSE = 1e-3  # change of the decoding requests at which a search ends
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """Requests of equal lengths; numbers are those of the whole deployment."""
+    """A load of equal requests; numbers are those of the whole deployment."""
 
     input: int  # tokens of a prompt
     output: int = 0  # tokens of an answer
@@ -174,6 +175,7 @@ def _serve_closed(step: Step, load: Load) -> Served:
     most, limit = _most_requests(step, load)
     decoding, waiting, time, prefill_s = min(users, most), 0.0, Time(), 0.0
     for _ in range(_ROUNDS):
+        before = decoding
         time = _mean_step(step, load, decoding)
         rate = decoding * deployment.tokens_per_decode / load.output / time.total_s  # requests per second
         prefill_s = _prefill_s(step, load, decoding)
@@ -181,6 +183,8 @@ def _serve_closed(step: Step, load: Load) -> Served:
         ttft_s = prefill_s * (1 + ahead) + time.total_s / 2
         waiting = 0.5 * waiting + 0.5 * min(rate * ttft_s, users)
         decoding = 0.5 * decoding + 0.5 * max(min(users - waiting, most), 1e-3)
+        if abs(decoding - before) < _CLOSE * before:
+            break
     rate = decoding * deployment.tokens_per_decode / load.output / time.total_s
     ttft_s = max(users - decoding, 0.0) / rate  # Little's law
     held = "users" if users < most else limit

@@ -11,15 +11,18 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from weft.calibration.band import Band
 from weft.draw.chart import COLOURS, titled_chart
 from weft.errors import ConfigError
 from weft.fabric.model import Fabric
+from weft.inference.band import band_of
 from weft.inference.communication import Exchange
 from weft.inference.deployment import Deployment, find_deployment
 from weft.inference.load import Load, Served, serve
 from weft.inference.step import Step
 from weft.inference.table import StepTable
 from weft.inference.tabulate import tabulate
+from weft.inference.validate import METRICS, kind_of, value_of
 from weft.sim.flow.engine import FlowEngine
 from weft.sim.result import Engine as Clock
 from weft.training.transformer import Transformer
@@ -61,10 +64,19 @@ class Inference:
     def bottleneck(self) -> str:
         return self.served.bottleneck
 
+    def band(self, metric: str) -> Band:
+        """Return the band around `tokens_per_s`, `ttft_s` or `tpot_s`."""
+        return band_of(kind_of(self.deployment, self.load, metric))
+
     @property
     def table(self) -> StepTable:
         """Return the step times by number of tokens."""
         return tabulate(self.deployment, self.step, context=self.load.input + self.load.output)
+
+    def _ends(self, metric: str) -> list[float] | None:
+        """Return the ends of a band, if the load has the metric."""
+        value = value_of(self.served, metric)
+        return None if value is None else list(self.band(metric).around(value))
 
     def report(self) -> dict[str, Any]:
         """Return the fields of `--json`."""
@@ -78,6 +90,7 @@ class Inference:
             "tokens_per_s_per_user": self.tokens_per_s_per_user,
             "ttft_s": served.ttft_s,
             "tpot_s": served.tpot_s,
+            "bands": {name: self._ends(name) for name in METRICS},
             "step_s": served.step_s,
             "parts_s": dict(served.parts),
             "bottleneck": self.bottleneck,

@@ -46,7 +46,7 @@ class Step:
 
     def __init__(self, deployment: Deployment, exchange: Exchange | None = None) -> None:
         self.deployment, self.exchange = deployment, exchange or Exchange(deployment)
-        self._gpu = deployment.gpu
+        self._gpu, self._kinds = deployment.gpu, Counter(deployment.model.kinds)
 
     def parts(self, tokens: float, sequences: float) -> Time:
         """Return the parts of a step without attention, of so many tokens of a replica.
@@ -66,7 +66,7 @@ class Step:
 
     def _layers(self, micro: float) -> Time:
         time = Time()
-        for kind, count in Counter(self.deployment.model.kinds).items():
+        for kind, count in self._kinds.items():
             time.add_all(self._layer(kind, micro), count)
         return time
 
@@ -137,8 +137,10 @@ class Step:
                 deployment.precision,
                 _rows(touched),
                 weight_bytes=self._weight_bytes,
+                exponent=deployment.engine.exponent,
+                rate=min(inputs, outputs) / (min(inputs, outputs) + deployment.engine.grouped),
             )
-            time.add("experts", product_s / deployment.engine.grouped)
+            time.add("experts", product_s)
         self._pass(time, rows * (shapes["up"][1] * BF16_BYTES + shapes["down"][0] * self._operand_bytes))
 
     def touched_experts(self, micro: float) -> float:
@@ -155,7 +157,10 @@ class Step:
     def _product(
         self, time: Time, tokens: float, outputs: int, inputs: int, precision: str, weight_bytes: float
     ) -> None:
-        seconds = self._gpu.matmul_s(_rows(tokens), outputs, inputs, precision, weight_bytes=weight_bytes)
+        exponent = self.deployment.engine.exponent
+        seconds = self._gpu.matmul_s(
+            _rows(tokens), outputs, inputs, precision, weight_bytes=weight_bytes, exponent=exponent
+        )
         read_s = weight_bytes * outputs * inputs / self._gpu.memory_byte_s
         time.add("weights" if seconds < 2 * read_s else "products", seconds)
 

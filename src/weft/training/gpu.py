@@ -142,16 +142,18 @@ class Gpu:
         grouped: bool = False,
         weight_bytes: float | None = None,
         exponent: float | None = None,
+        rate: float = 1.0,
     ) -> float:
         """Return the time of `count` products [m, k] x [k, n] in one kernel (experts, heads).
 
         `result_bytes` go to and from memory for an element of the result: 8 where it is added to gradients in fp32.
         `grouped`: products of experts, whose numbers of rows differ.
         `weight_bytes` are read for an element of [k, n] that is stored in another format than it is multiplied in.
+        `rate`: of multiplying, relative to that of other products.
         `exponent`: in a CUDA graph, how well reading and multiplying overlap; infinite: entirely, 1: not at all.
         """
         product = _constants().product
-        share = self.entry.sustained * self.software.product_share(self.entry.sm, precision)
+        share = rate * self.entry.sustained * self.software.product_share(self.entry.sm, precision)
         if grouped:
             share *= min(m, n, k) / (min(m, n, k) + self.software.grouped)
         multiply_s = 2 * m * n * k / (share * self.peak_flop_s(precision)) * self._waves(m, n, count)

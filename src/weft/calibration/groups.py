@@ -1,0 +1,60 @@
+"""Errors and bands of published figures by group, with all constants and with sources left out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from weft.calibration.cross_validation import AnyFigure, Predictions
+from weft.calibration.figure import Figure, mean_error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Errors:
+    """The errors of several figures, as shares of the measured ones."""
+
+    mean_error: float
+    bias: float  # below 0: predicted too low
+    p90: float
+
+    @staticmethod
+    def of(figures: Sequence[Figure]) -> Errors:
+        errors = np.array([figure.error for figure in figures])
+        p90 = float(np.quantile(np.abs(errors), 0.9))
+        return Errors(mean_error=mean_error(figures), bias=float(errors.mean()), p90=p90)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupErrors:
+    """The accuracy of the figures of one group."""
+
+    name: str
+    figures: int
+    known: Errors
+    left_out: Errors
+    in_bands: int  # figures in bands that were made without their source
+
+
+def group_errors(
+    known: Iterable[AnyFigure], left_out: Predictions[AnyFigure], group_of: Callable[[AnyFigure], str]
+) -> list[GroupErrors]:
+    """Return the accuracy by group, the largest mean error with sources left out first."""
+    by_group: dict[str, list[AnyFigure]] = {}
+    for figure in known:
+        by_group.setdefault(group_of(figure), []).append(figure)
+    predictions = [prediction for own in left_out.values() for prediction in own]
+    rows = []
+    for name, figures in by_group.items():
+        own = [prediction for prediction in predictions if group_of(prediction.figure) == name]
+        rows.append(
+            GroupErrors(
+                name=name,
+                figures=len(own),
+                known=Errors.of(figures),
+                left_out=Errors.of([prediction.figure for prediction in own]),
+                in_bands=sum(prediction.is_in_band for prediction in own),
+            )
+        )
+    return sorted(rows, key=lambda row: -row.left_out.mean_error)

@@ -1,0 +1,38 @@
+"""Errors and bands of published figures of served models, by class and by source."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from weft.calibration.figure import mean_error
+from weft.calibration.groups import GroupErrors, group_errors
+from weft.inference.band import leave_sources_out
+from weft.inference.validate import validate
+from weft.version import __version__
+
+
+def source_errors() -> list[GroupErrors]:
+    """Return the accuracy by source, the largest mean error of left-out sources first; then that of all together."""
+    known, left_out = validate(), leave_sources_out()
+    return [
+        *group_errors(known, left_out, lambda figure: figure.source),
+        *group_errors(known, left_out, lambda _: "all"),
+    ]
+
+
+def class_errors() -> list[GroupErrors]:
+    """Return the accuracy by class: a metric and a kind of load."""
+    return group_errors(validate(), leave_sources_out(), lambda figure: figure.kind[0])
+
+
+def report() -> dict[str, Any]:
+    """Return the fields of `--json`."""
+    figures = validate()
+    return {
+        "weft": __version__,
+        "mean_error": mean_error(figures),
+        "sources": [asdict(row) for row in source_errors()],
+        "classes": [asdict(row) for row in class_errors()],
+        "rows": [figure.report() for figure in figures],
+    }

@@ -1,0 +1,44 @@
+"""Bands around throughput and latency: conformal intervals (`weft.calibration.conformal`) by published figures.
+
+A kind is a metric and a load, a generation of GPUs, and with experts or without; a source counts by its models. Errors
+are those with the constants that a source was used for left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cache, lru_cache
+
+from weft.calibration.band import Band
+from weft.calibration.conformal import Bands
+from weft.calibration.cross_validation import Prediction, leave_one_out
+from weft.inference.validate import Figure, leave_out
+
+
+def band_of(kind: tuple[str, ...]) -> Band:
+    """Return the band of predictions of a kind."""
+    return _band(kind, leave_out())
+
+
+@lru_cache(maxsize=256)
+def _band(kind: tuple[str, ...], figures: tuple[Figure, ...]) -> Band:
+    seen = {prop for figure in figures for prop in figure.kind}
+    unlike = tuple(f"no figures are published for {prop}" for prop in kind[1:] if prop not in seen)
+    return _bands(figures).band_for(kind, unlike=unlike)
+
+
+@cache
+def _bands(figures: tuple[Figure, ...]) -> Bands:
+    return Bands.of(figures)
+
+
+@cache
+def leave_sources_out() -> dict[str, tuple[Prediction[Figure], ...]]:
+    """Return the figures of each source, with the constants and bands that the other sources give."""
+    every = leave_out()
+
+    def predict(source: str) -> Iterable[tuple[Figure, Band]]:
+        others = tuple(figure for figure in every if figure.source != source)
+        return ((each, _band(each.kind, others)) for each in every if each.source == source)
+
+    return leave_one_out((figure.source for figure in every), predict)
