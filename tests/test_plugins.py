@@ -32,13 +32,10 @@ def install(folder: Path, project: dict) -> Path:
     return folder
 
 
-def weft(*words: object, here: Path | None = None, site: Path | None = None, plugins: str = ""):
-    """The command, as a user runs it."""
-    environment, command = {**os.environ, "WEFT_PLUGINS": plugins}, [os.environ[WARM]]
-    if site is not None:  # one that is warm has looked for packages before
-        environment["PYTHONPATH"] = str(site)
-        command = [sys.executable, "-P", "-m", "weft"]
-    command += map(str, words)
+def weft(*words: object, here: Path | None = None, site: Path | None = None, plugins: str = "", cold: bool = False):
+    """Run the command with these packages and plugins; a cold one imports weft first, as that of a user."""
+    environment = {**os.environ, "WEFT_PLUGINS": plugins} | ({"PYTHONPATH": str(site)} if site else {})
+    command = [*([sys.executable, "-P", "-m", "weft"] if cold else [os.environ[WARM]]), *map(str, words)]
     return subprocess.run(command, env=environment, cwd=here, capture_output=True, text=True, check=False)
 
 
@@ -71,7 +68,7 @@ def entry(group: str, name: str, place: str, package: str = "acme") -> dict:
 
 
 def test_a_topology_of_a_package_is_in_the_list_and_can_be_built(site):
-    assert any(load["name"] == "ring" for load in json.loads(printed("topologies", "--json", site=site)))
+    assert any(load["name"] == "ring" for load in json.loads(printed("topologies", "--json", site=site, cold=True)))
     assert "ring:switches=5,hosts=2" in printed("show", "ring:5,hosts=2", site=site)
     assert "did you mean ring" in refusal("show", "rinf:5", site=site)
 

@@ -31,6 +31,7 @@ from tests import argument_cache
 from tests.patience import PATIENCE_S
 
 import weft
+from weft import plugins
 
 WARM = "WEFT_WARM"  # in the environment: where it is
 # Programs, and what they run on; what plugins add to; what Neutron and PyTorch load, and needs them
@@ -201,6 +202,9 @@ def _begin(client: socket.socket, events: selectors.BaseSelector) -> None:
         os.chdir(folder)
         os.environ.clear()
         os.environ.update({os.fsdecode(name): os.fsdecode(value) for name, value in environment.items()})
+        if packages := os.environ.get("PYTHONPATH"):
+            sys.path[:0] = packages.split(os.pathsep)
+            plugins._installed.cache_clear()
         sys.argv = words
         _end(_play(words))
     for descriptor in descriptors:
