@@ -12,6 +12,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.syntax import walk
+
 VERBS = frozenset((Path(__file__).parent / "imperative_verbs.txt").read_text(encoding="utf-8").split())
 ARTICLES = frozenset({"a", "an", "the"})
 VAGUE_NAMES = frozenset(
@@ -61,7 +63,7 @@ def measure(paths: Iterator[Path]) -> Measured:
     starts, names, wording = Findings(), Findings(), Findings()
     for path in paths:
         text = path.read_text(encoding="utf-8")
-        nodes = list(ast.walk(ast.parse(text)))
+        nodes = walk(ast.parse(text))
         for node in nodes:
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and ast.get_docstring(node):
                 starts.add(f"{path}:{node.lineno} {node.name}", start_problem(node))
@@ -72,7 +74,7 @@ def measure(paths: Iterator[Path]) -> Measured:
     return {"docstring starts": starts, "vague names": names, "odd wording": wording}
 
 
-def add_names(findings: Findings, path: Path, nodes: Iterable[ast.AST]) -> None:
+def add_names(findings: Findings, path: Path, nodes: Iterable[ast.AST | None]) -> None:
     """Count the names that the nodes of a file bind, and the vague ones."""
     for node in nodes:
         if name := bound_name(node):
@@ -101,7 +103,7 @@ def _names(decorator: ast.expr) -> Iterator[str]:
             yield node.attr
 
 
-def bound_name(node: ast.AST) -> str | None:
+def bound_name(node: ast.AST | None) -> str | None:
     """Return the name that a node binds, if it binds any."""
     if isinstance(node, ast.Name):
         return node.id if isinstance(node.ctx, ast.Store) else None
@@ -110,7 +112,7 @@ def bound_name(node: ast.AST) -> str | None:
     return node.name if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) else None
 
 
-def prose_of(text: str, nodes: Sequence[ast.AST]) -> Iterator[tuple[int, str]]:
+def prose_of(text: str, nodes: Sequence[ast.AST | None]) -> Iterator[tuple[int, str]]:
     """Yield each docstring, message and comment with its line: every string with a space, every comment."""
     in_f_strings = {id(part) for node in nodes if isinstance(node, ast.JoinedStr) for part in node.values}
     for node in nodes:

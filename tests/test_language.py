@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.language import MOST, Findings, add_names, measure
+from tests.syntax import walk
 
 import weft
 
@@ -29,7 +30,7 @@ def test_modules_outside_of_packages_are_written_in_plain_english() -> None:
 def test_names_in_tests_say_what_they_hold() -> None:
     names = Findings()
     for path in sorted(Path(__file__).parent.rglob("*.py")):
-        add_names(names, path, ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+        add_names(names, path, walk(ast.parse(path.read_text(encoding="utf-8"))))
     assert names.share <= MOST, "\n".join(names.problems[:20])
 
 

@@ -7,7 +7,6 @@ import os
 import signal
 import time
 
-from tests.import_graph import ROOT, ImportGraph
 from tests.mutants import find_function, find_mutants
 from tests.mutate import CallRecord, Outcome, fork, list_sources, outcome_of, patch_functions, select_mutants
 
@@ -38,13 +37,6 @@ def test_operators_numbers_errors_and_assignments_are_changed_one_at_a_time(tmp_
     assert len(mutated) == len(set(mutated)) == 10  # and the numbers 0, 1 and 3
     for source in mutated:
         compile(source, "module.py", "exec")
-
-
-def test_nearest_tests_of_a_module_come_first_and_other_packages_run_direct_imports_only():
-    tests = [str(test.relative_to(ROOT)) for test in ImportGraph().tests_of(ROOT / "src/weft/sm/ucast/lids.py")]
-    assert "tests/sm/test_lids.py" in tests
-    assert tests.index("tests/sm/test_lids.py") < tests.index("tests/sm/test_sweep.py")
-    assert not [test for test in tests if test.startswith("tests/serve/")]
 
 
 def test_messages_and_checks_of_equal_lengths_have_no_mutants(tmp_path):

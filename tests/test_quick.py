@@ -1,4 +1,4 @@
-"""The selection of tests by the import graph."""
+"""The selection of tests by the import graph, for changes and for mutants."""
 
 from __future__ import annotations
 
@@ -59,6 +59,13 @@ def test_skipped_documents_are_deselected(graph):
     name = "tests/examples/test_documents.py::test_the_blocks_of_a_document_run"
     assert f"--deselect={name}[docs/sm.md]" in words
     assert f"--deselect={name}[docs/nccl.md]" not in words
+
+
+def test_nearest_tests_of_a_module_come_first_and_other_packages_run_direct_imports_only(graph):
+    tests = [str(test.relative_to(ROOT)) for test in graph.tests_of(ROOT / "src/weft/sm/ucast/lids.py")]
+    assert "tests/sm/test_lids.py" in tests
+    assert tests.index("tests/sm/test_lids.py") < tests.index("tests/sm/test_sweep.py")
+    assert not [test for test in tests if test.startswith("tests/serve/")]
 
 
 def test_changes_are_those_since_the_branch_left_the_base_and_new_files(tmp_path, monkeypatch):
