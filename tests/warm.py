@@ -14,6 +14,7 @@ import importlib
 import io
 import marshal
 import os
+import runpy
 import selectors
 import shlex
 import signal
@@ -98,9 +99,22 @@ def kill(started: subprocess.Popen[Any]) -> None:
     started.wait(PATIENCE_S)
 
 
+class _Popen(subprocess.Popen[Any]):
+    """A process that a command starts; `python -m weft…` is a fork of this program, as the command itself."""
+
+    program: Path
+
+    def __init__(self, args: Any, *more: Any, **options: Any) -> None:
+        if args[:2] == [sys.executable, "-m"] and args[2] in ("weft", "weft.study.worker"):
+            args = [str(self.program), *args[1:]]
+        super().__init__(args, *more, **options)
+
+
 def _serve(address: str) -> None:
     """Serve commands; those that come before all is imported wait."""
     argument_cache.install()
+    _Popen.program = Path(address).with_name("weft")
+    subprocess.Popen = _Popen  # type: ignore[misc]
     listener = listen(address)
     root = Path(weft.__file__).parents[1]
     files = [path.relative_to(root).with_suffix("").parts for path in sorted(root.glob("weft/**/*.py"))]
@@ -158,11 +172,14 @@ def _rehearse(words: str) -> None:
 
 
 def _play(words: list[str]) -> int:
-    """`weft WORDS`, or `-c CODE` as Python would; returns the status."""
+    """Run `weft WORDS`, or `-c CODE` or `-m MODULE` as Python does; return the status."""
     try:
         if words[1:2] == ["-c"]:
             sys.path.insert(0, "")
             exec(words[2], {"__name__": "__main__"})
+        elif words[1:2] == ["-m"]:
+            sys.argv = words[2:]
+            runpy.run_module(words[2], run_name="__main__", alter_sys=True)
         else:
             from weft.cli import main
 

@@ -23,6 +23,7 @@ _OUTSIDE = re.compile(r"\[([^]]+)\]\((?:\.\./)+([A-Z]+\.md|(?:src|tests|examples
 
 _SECTIONS = "Parameters\n    "  # of the docstrings of functions for users
 _IMPORTS = re.compile(r"^from (weft\.[\w.]+) import ", re.M)
+_EXPORTS = re.compile(r"^__all__ = |import \*|\b(\w+) as \1\b", re.M)
 _OPTIONAL = re.compile(r"\[([^]`]+)\](?!\()")
 
 
@@ -46,7 +47,7 @@ def main(folder: Path) -> int:
 
 
 def copy_source(module: str, target: Path) -> None:
-    """With the packages that it is in, and what it imports: else all of weft would be read to describe some of it."""
+    """Copy a module with its packages and the modules whose names it exports: all of weft would take longer to read."""
     parts = module.split(".")
     for depth in range(1, len(parts) + 1):
         file = source_file(".".join(parts[:depth])).relative_to(ROOT / "src")
@@ -54,7 +55,8 @@ def copy_source(module: str, target: Path) -> None:
             continue
         (target / file).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / "src" / file, target / file)
-        for other in _IMPORTS.findall((target / file).read_text(encoding="utf-8")):
+        text = (target / file).read_text(encoding="utf-8")
+        for other in _IMPORTS.findall(text) if _EXPORTS.search(text) else []:
             copy_source(other, target)
 
 
