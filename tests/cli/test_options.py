@@ -77,6 +77,7 @@ TRAIN_CASES = {
     "--experts": (MOE, "--experts 16"),
     "--topk": (MOE, "--topk 1"),
     "--expert-ffn": (MOE, "--expert-ffn 8192"),
+    "--mtp": (MOE, "--mtp 1"),
     "--fault": (CUT, "--fault slow:leaf1/1=4xHDR"),
     "--goodput": (CUT, "--goodput llama3"),
     "--checkpoint-minutes": (f"{CUT} --goodput llama3", "--checkpoint-minutes 7"),

@@ -34,8 +34,8 @@ def test_first_screen_is_the_answer_one_table_and_one_line_on_trust(capsys):
     assert sum("──" in row for row in rows) == 1
     assert any("matrix products" in row for row in rows)
     assert re.fullmatch(
-        r"How far to trust it: Assumes Megatron Core .*; see --framework\. Bands are from published steps of \d models "
-        r"with no experts, Hopper, megatron\. "
+        r"How far to trust it: Assumes Megatron Core .*; see --framework\. Bands are from published steps of \d "
+        r"sources with no experts, Hopper, megatron\. "
         r"Not included: .* More: --explain",
         trust,
     )

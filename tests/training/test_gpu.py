@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from statistics import mean
 from typing import Any
 
 import numpy as np
@@ -68,6 +69,31 @@ def test_experts_and_heads_in_one_kernel_take_what_they_took(measured: Any, h200
         assert 1e6 * h200.matmul_s(m, n, k, "bf16", count) == pytest.approx(took_us, rel=0.17)
     for count, m, n, k, took_us in measured["grouped"]["heads"]:
         assert 1e6 * h200.matmul_s(m, n, k, "bf16", count) == pytest.approx(took_us, rel=0.35)
+
+
+def test_products_of_experts_are_within_a_quarter_down_to_256_rows(measured: Any, h200: Gpu) -> None:
+    """A fixed time for each tile counts twice as much in fp8, which multiplies twice as fast."""
+    errors: dict[str, list[float]] = {}
+    for count, m, n, k, us, weight_us, fp8_us, *_ in measured["expert_products"]["rows"]:
+        if m < 256:
+            continue
+        predicted_s = {
+            "forward": (us, h200.matmul_s(m, n, k, "bf16", count, grouped=True)),
+            "weight": (weight_us, h200.matmul_s(n, k, m, "bf16", count, grouped=True)),
+            "fp8": (fp8_us, h200.matmul_s(m, n, k, "fp8", count, grouped=True)),
+        }
+        for kind, (took_us, s) in predicted_s.items():
+            errors.setdefault(kind, []).append(1e6 * s / took_us - 1)
+    for kind, each in errors.items():
+        assert abs(mean(each)) < 0.1, kind
+        assert mean(map(abs, each)) < 0.2, kind
+
+
+def test_a_layer_with_experts_waits_for_launches_of_12_to_16_microseconds(measured: Any) -> None:
+    """The time of host.layer_ms and expert_ms in frameworks.toml, which have 15 for each launch."""
+    for _, ms, kernels_ms, kernels in measured["expert_layer"]["rows"]:
+        assert kernels_ms < 0.1 * ms
+        assert 12 < 1e3 * ms / kernels < 16
 
 
 def test_few_rows_take_what_memory_takes(measured: Any, h200: Gpu) -> None:

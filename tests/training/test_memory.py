@@ -186,15 +186,19 @@ def test_the_stages_hold_the_model_between_them(name):
     check(layout, model)
     held = shares(layout, model)
     all_held = (held.parameters + layout.ep * held.expert_parameters).sum()
-    assert all_held == model.parameters + model.tied * model.vocab * model.hidden
-    assert {kind: count.sum() for kind, count in held.layers.items()} == Counter(model.kinds)
+    module = model.kind_parameters(model.kinds[-1], model.experts) + 2 * model.hidden**2
+    assert all_held == model.parameters + model.tied * model.vocab * model.hidden + model.mtp * module
+    layers = Counter(model.kinds)
+    layers[model.kinds[-1]] += model.mtp
+    assert {kind: count.sum() for kind, count in held.layers.items()} == layers
 
 
 def test_dense_layers_of_a_mixture_are_on_the_first_stage():
+    """As the recipe of DeepSeek-V3 has it: the last of 16 stages has one layer, and multi-token prediction."""
     layout = Layout(gpus=1024, pp=16, ep=64, global_batch=1024, seq=4096)
     held = shares(layout, find("deepseek-v3"))
     assert held.layers[DENSE].ravel().tolist() == [3, *[0] * 15]
-    assert held.layers[MIXTURE].ravel().tolist() == [0, *[4] * 14, 2]
+    assert held.layers[MIXTURE].ravel().tolist() == [1, *[4] * 14, 2]
 
 
 def test_chunks_of_a_stage_are_not_neighbours():

@@ -31,7 +31,7 @@ def test_a_framework_or_generation_without_published_steps_has_a_wider_band() ->
     assert known.high < 1.4
     for kind in (("no experts", "Hopper", "torchtitan"), ("no experts", "Ada", "megatron")):
         band = bands.compute_band(kind, figures)
-        assert band.high > 1.1 * known.high
+        assert log(band.high / band.low) > 1.1 * log(known.high / known.low)
         assert any(f"no steps are published for {name}" in band.far for name in kind)
 
 
@@ -39,7 +39,7 @@ def test_experts_have_wider_bands_than_dense_models() -> None:
     """Their errors are larger, in all sources."""
     figures = leave_out()
     dense, experts = (bands.compute_band((kind, "Hopper", "megatron"), figures) for kind in ("no experts", "experts"))
-    assert log(experts.high / experts.low) > 1.5 * log(dense.high / dense.low)
+    assert log(experts.high / experts.low) > 1.3 * log(dense.high / dense.low)
 
 
 def test_a_network_that_is_less_known_makes_a_wider_band() -> None:
@@ -63,7 +63,7 @@ def test_properties_without_published_steps_are_named() -> None:
     run = made("ndr", framework="torchtitan")
     assert "no steps are published for torchtitan" in run.band.far
     assert re.fullmatch(
-        r"Assumes torchtitan.*\. Bands are from published steps of \d models with no experts, Hopper\. "
+        r"Assumes torchtitan.*\. Bands are from published steps of \d sources with no experts, Hopper\. "
         r"Beware: .*for torchtitan.*",
         describe_trust([run]),
     )

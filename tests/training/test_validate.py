@@ -34,7 +34,8 @@ def test_left_out_sources_are_within_ten_percent_in_the_mean(by_source):
 
 
 def test_nine_of_ten_bands_hold_with_their_source_left_out(by_source):
-    assert 0.85 <= by_source["all"].in_bands / by_source["all"].figures <= 0.96
+    for row in by_source.values():
+        assert row.in_bands / row.figures >= 0.85, row.name
 
 
 def test_a_source_is_left_out_with_the_constants_that_it_was_used_for():

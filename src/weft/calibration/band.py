@@ -15,7 +15,7 @@ class Band:
 
     low: float
     high: float
-    clusters: int  # number of clusters with published figures of the kind; for training steps, of models
+    clusters: int  # number of clusters with published figures of the kind; for training steps, of publications
     kind: str = ""
     far: tuple[str, ...] = ()  # properties unlike any published figure
 

@@ -79,8 +79,10 @@ class Bands:
         centre, spread = self._scale(kind)
         width = self.quantile * spread
         if not alike or unlike:
-            root_centre, root_spread = self._scale(())
-            width = max(width, self.unseen_quantile * root_spread + abs(root_centre))
+            scales = [self._scale(())]
+            if alike:  # at least as wide as the widest of the kinds that it resembles
+                scales += [self._scale(known) for known in self._cells if known[: len(alike)] == alike]
+            width = max(width, *(self.unseen_quantile * spread + abs(centre) for centre, spread in scales))
         far = (*unlike, *(() if alike else (f"no published run of {kind[0]}",)))
         return Band(
             low=exp(min(centre - width, 0.0)),

@@ -105,6 +105,8 @@ class Shape:
     """Experts per token."""
     expert_ffn: Whole | None = None
     """Inner size of an expert."""
+    mtp: Whole | None = None
+    """Modules of multi-token prediction; 0 for a model that is trained without them."""
 
 
 @dataclass(frozen=True, kw_only=True)

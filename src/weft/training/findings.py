@@ -77,7 +77,7 @@ def describe_surprise(runs: Sequence[Run]) -> str:
 def describe_trust(runs: Sequence[Run]) -> str:
     """Return the software that was assumed, the source of the bands, and the properties that no published step has."""
     bands = [run.band for run in runs]
-    kinds = dict.fromkeys(f"{band.clusters} models with {band.kind}" for band in bands)
+    kinds = dict.fromkeys(f"{band.clusters} source{'s' * (band.clusters > 1)} with {band.kind}" for band in bands)
     far = dict.fromkeys(reason for band in bands for reason in band.far)
     warning = f" Beware: {'; '.join(far)}." if far else ""
     software = f"Assumes {_describe_software(runs)}; see --framework."

@@ -49,6 +49,7 @@ class Host(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     sync_ms: float = 0.0  # of any layer: the GPU waits for it, however long its kernels take
     layer_ms: float = 0.0
     expert_ms: float = 0.0  # for each expert of a GPU, whose products are launched one by one
+    small: float = 0.125  # the GPU's time for the small kernels among these, relative to the host's
     overlapped: float = 1.0  # factor with exchanges behind the compute of another micro-batch, on several streams
     graphs: dict[str, float] = msgspec.field(default_factory=dict)  # shares of launches in CUDA graphs of a scope
 
@@ -60,7 +61,6 @@ class Framework(Sourced, frozen=True, eq=False, forbid_unknown_fields=True, kw_o
     label: str
     attention: str
     products: dict[str, dict[str, float]] = msgspec.field(default_factory=dict)
-    grouped: float
     passes: Passes
     host: Host
     contention: float

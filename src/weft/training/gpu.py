@@ -62,6 +62,10 @@ class _Attention(msgspec.Struct, frozen=True):
     backward_us: float
 
 
+class _Experts(msgspec.Struct, frozen=True):
+    grouped: float
+
+
 class _Variation(msgspec.Struct, frozen=True):
     spread: float
 
@@ -74,6 +78,7 @@ class _Constants(msgspec.Struct, frozen=True):
     passes: _Kernel
     graph: _Graph
     attention: _Attention
+    experts: _Experts
 
 
 @cache
@@ -154,9 +159,10 @@ class Gpu:
         """
         product = _constants().product
         share = rate * self.entry.sustained * self.software.product_share(self.entry.sm, precision)
+        rate_flop_s = share * self.peak_flop_s(precision)
         if grouped:
-            share *= min(m, n, k) / (min(m, n, k) + self.software.grouped)
-        multiply_s = 2 * m * n * k / (share * self.peak_flop_s(precision)) * self._waves(m, n, count)
+            rate_flop_s /= 1 + _constants().experts.grouped * 1e-15 * rate_flop_s / min(m, n, k)
+        multiply_s = 2 * m * n * k / rate_flop_s * self._waves(m, n, count)
         graph = _constants().graph
         byte_s = (graph.memory if self.in_graph else product.memory) * self.memory_byte_s
         operand_bytes = OPERAND_BYTES[precision]

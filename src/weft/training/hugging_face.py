@@ -21,6 +21,7 @@ _FAMILIES: dict[str, dict[str, bool]] = {
     "qwen2": {"qkv_bias": True},
     "qwen2_moe": {"qkv_bias": True},
     "nemotron_h": {"gated": False},
+    "gpt_oss": {"expert_bias": True},
 }
 _GATES = ("silu", "swiglu", "gelu_pytorch_tanh")  # activations that come with a gate, outside those families
 _FULL, _WINDOWED = "full_attention", ("sliding_attention", "chunked_attention")  # of layer_types
@@ -52,6 +53,8 @@ def read_config(path: Path) -> dict[str, Any]:
         "tied": config.flag("tie_word_embeddings", usual=family.get("tied", False)),
         "learned_positions": family.get("learned_positions", False),
         "bias": biased,
+        "expert_bias": family.get("expert_bias", False),
+        "mtp": config.number("num_nextn_predict_layers", usual=0),
         "qkv_bias": config.flag("attention_bias", usual=family.get("qkv_bias", False)) and not biased,
     }
 

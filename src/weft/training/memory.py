@@ -81,7 +81,8 @@ class _Held(NamedTuple):
 def _stage(layout: Layout, transformer: Transformer, stage: int, held: _Held, layers: Mapping[Kind, int]) -> Footprint:
     weights, gradients, optimizer, copied = _states(layout, held, max(1, sum(layers.values())))
     activations = _activations(layout, transformer, stage, layers)
-    logits = 4 * layout.tokens * transformer.vocab // layout.tp if stage == layout.pp - 1 else 0
+    outputs = 1 + transformer.mtp if stage == layout.pp - 1 else 0
+    logits = 4 * layout.tokens * transformer.vocab // layout.tp * outputs
     return Footprint(
         weights_bytes=weights,
         gradients_bytes=gradients,

@@ -216,12 +216,13 @@ class Layout:
         """Return the tokens whose norms and residuals a rank holds."""
         return self.tokens // self.tp if self.cuts_sequence else self.tokens
 
-    def chunks(self, layers: int) -> tuple[tuple[int, ...], ...]:
+    def chunks(self, layers: int, mtp: int = 0) -> tuple[tuple[int, ...], ...]:
         """Return layers by stage and virtual chunk; tokens pass the first chunk of every stage, then the second.
 
         The first and the last chunk also hold the embeddings: where layers do not divide, they have up to three fewer.
+        With multi-token prediction the last chunk has its modules and gives up all of them, if it has so many.
         """
-        return chunk_sizes(layers, self.pp, self.vp)
+        return chunk_sizes(layers, self.pp, self.vp, mtp)
 
     def ranks(self, kind: str) -> NDArray[np.int64]:
         """Return the ranks of all groups of a kind as [group, member], ordered by their first ranks."""
@@ -240,12 +241,13 @@ class Layout:
 
 
 @lru_cache(maxsize=1024)
-def chunk_sizes(layers: int, pp: int, vp: int) -> tuple[tuple[int, ...], ...]:
+def chunk_sizes(layers: int, pp: int, vp: int, mtp: int = 0) -> tuple[tuple[int, ...], ...]:
     """Return the layers of each stage and chunk."""
     size, missing = _chunk(layers, pp * vp)
+    at_end = min(missing, size) if mtp else (missing + 1) // 2
     counts = np.full((vp, pp), size)
-    counts[-1, -1] -= (missing + 1) // 2
-    counts[0, 0] -= missing // 2
+    counts[-1, -1] -= at_end
+    counts[0, 0] -= missing - at_end
     return tuple(tuple(int(count) for count in stage) for stage in counts.T)
 
 

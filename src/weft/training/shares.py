@@ -52,17 +52,19 @@ def has_adapter(layout: Layout, matrix: str) -> bool:
 
 @lru_cache(maxsize=1024)  # a search asks for the same in many layouts
 def _shares(model: Transformer, tp: int, pp: int, vp: int, ep: int, expert_tp: int) -> Shares:
-    sizes = np.array(chunk_sizes(model.layers, pp, vp))
+    sizes = np.array(chunk_sizes(model.layers, pp, vp, model.mtp))
     ends = np.cumsum(sizes.T.ravel())  # in the order in which tokens pass the chunks
     kinds = model.kinds
     layers = {}
     for kind in dict.fromkeys(kinds):
         passed = np.concatenate(([0], np.cumsum([each == kind for each in kinds])))[np.concatenate(([0], ends))]
         layers[kind] = np.diff(passed).reshape(sizes.T.shape).T
+    layers[kinds[-1]][-1, -1] += model.mtp
     parameters = np.sum([count * model.kind_parameters(kind, tp=tp) for kind, count in layers.items()], axis=0)
     rows = -(-model.vocab // tp) * model.hidden
     parameters[0, 0] += rows + model.embedding_parameters - model.vocab * model.hidden
     parameters[-1, -1] += model.final_norm_parameters + (0 if model.tied and pp == 1 else rows)
+    parameters[-1, -1] += model.mtp * 2 * model.hidden**2 // tp
     experts = (model.experts // ep) * model.count(model.expert_matrices(expert_tp))
     mixtures = np.sum([count * ("experts" in kind) for kind, count in layers.items()], axis=0)
     return Shares(

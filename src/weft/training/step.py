@@ -88,7 +88,7 @@ def run_step(
     slowest = gpu.slowest_of(layout.gpus) if slowest is None else slowest
     gpu = gpu.running(layout.framework)
     layers = Layers(transformer, layout, gpu, over)
-    counts = layout.chunks(transformer.layers)
+    counts = layout.chunks(transformer.layers, transformer.mtp)
     forward, backward = _chunk_times(layers, counts)
     owned = shares(layout, transformer)
     sharded = _Sharded(layout, over, owned, counts)
@@ -153,9 +153,10 @@ def _chunk_times(layers: Layers, counts: tuple[tuple[int, ...], ...]) -> tuple[l
             for which, times in chunk_kinds.items():
                 for way, time in zip(ways, layers.passes(*which), strict=True):
                     way[stage][chunk].add_all(time, times)
-    for way, embedding, head in zip(ways, layers.embedding, layers.head, strict=True):
+    for way, embedding, head, module in zip(ways, layers.embedding, layers.head, layers.mtp, strict=True):
         way[0][0].add_all(embedding)
-        way[-1][-1].add_all(head)
+        way[-1][-1].add_all(head, 1 + layers.transformer.mtp)
+        way[-1][-1].add_all(module, layers.transformer.mtp)
     return ways[0], ways[1]
 
 

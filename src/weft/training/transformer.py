@@ -35,6 +35,7 @@ class Transformer:
     With `experts`, the feed-forward of a layer is a mixture of them after the first `dense_layers`, in every
     `moe_every`-th layer. With `kv_lora`, attention is multi-head latent: `head_dim` is then the part of a key without
     position, `rope_dim` that with it. With `window`, attention sees so many tokens but in every `full_every`-th layer.
+    Parameters are counted without modules of multi-token prediction (`mtp`), which only training has.
     With `pattern`, a layer is one block: M (Mamba-2), * (attention), - (feed-forward) or E (experts).
     """
 
@@ -54,8 +55,10 @@ class Transformer:
     topk: int = 0
     expert_ffn: int = 0
     shared_experts: int = 0
+    expert_bias: bool = False  # experts have biases, and their activation function is clamped (gpt-oss)
     dense_layers: int = 0
     moe_every: int = 1
+    mtp: int = 0  # modules of multi-token prediction: a layer behind the last one, with the output once more
     q_lora: int = 0
     kv_lora: int = 0
     rope_dim: int = 0
@@ -77,7 +80,7 @@ class Transformer:
         for field in ("layers", "hidden", "heads", "kv_heads", "head_dim", "ffn", "vocab", "seq"):
             if getattr(self, field) < 1:
                 raise ConfigError(f"{self.name}: {field} = {getattr(self, field)}; it is a number from 1 up")
-        counts = ("experts", "topk", "expert_ffn", "shared_experts", "dense_layers", "window", "full_every")
+        counts = ("experts", "topk", "expert_ffn", "shared_experts", "dense_layers", "mtp", "window", "full_every")
         for field in (*counts, *_LATENT):
             if getattr(self, field) < 0:
                 raise ConfigError(f"{self.name}: {field} = {getattr(self, field)}; it is a number from 0 up")
@@ -267,7 +270,7 @@ class Transformer:
 
         6 for each parameter of a matrix that a token meets (the input embedding is a look-up, norms and biases are no
         matrices), and attention in full, not only its causal half, as Megatron and NVIDIA's published MFU count: for
-        GPT, 72 l h² (1 + s/6h + V/12lh) (Narayanan et al., SC'21).
+        GPT, 72 l h² (1 + s/6h + V/12lh) (Narayanan et al., SC'21). Multi-token prediction counts, as in Megatron.
         """
         expert = self.topk * _products(self.expert_matrices()) + _products(self.shared_matrices())
         blocks = {
@@ -278,7 +281,8 @@ class Transformer:
             "mamba": _products(self.mamba_matrices()) + 3.5 * self.ssm_heads * self.ssm_head_dim * self.ssm_state,
         }
         layers = sum(blocks[block] for kind in self.kinds for block in kind)
-        return 6.0 * (layers + self.hidden * self.vocab)
+        module = 2 * self.hidden**2 + sum(blocks[block] for block in self.kinds[-1])
+        return 6.0 * (layers + self.mtp * module + (1 + self.mtp) * self.hidden * self.vocab)
 
 
 _LATENT = ("q_lora", "kv_lora", "rope_dim", "v_head_dim")

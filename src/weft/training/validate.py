@@ -133,7 +133,7 @@ def leave_out() -> tuple[Figure, ...]:
 def _compare(job: Published, step: Step) -> Figure:
     return Figure(
         run=job.name,
-        cluster=f"{job.cluster}: {job.name.partition(',')[0]}",
+        cluster=job.cluster,
         kind=kind_of(step),
         measured=job.step_s,
         predicted=step.step_s,
