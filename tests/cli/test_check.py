@@ -9,6 +9,7 @@ import subprocess
 import pytest
 
 import weft
+from weft.cli import app
 from weft.fabric.files.opensm import write_dumps
 from weft.routing.engine import Options
 from weft.routing.route import route
@@ -78,3 +79,12 @@ def test_lanes_of_a_dump_are_read_back_and_their_absence_is_said(tmp_path):
     assert done.returncode == 1
     assert "lanes unknown, a credit loop if all share one" in done.stdout
     assert "can deadlock" not in done.stdout
+
+
+def test_brackets_in_the_name_of_a_file_are_printed(tmp_path, capsys):
+    """They are no markup: `[red]` would vanish."""
+    folder = tmp_path / "[red]"
+    folder.mkdir()
+    write_dumps(route(weft.load("star:hosts=2"), Options()).fabric, folder)
+    app(["check", str(folder / "opensm-subnet.lst"), "--tables", str(folder)])
+    assert "[red]" in capsys.readouterr().out

@@ -6,7 +6,7 @@ import errno
 
 import pytest
 
-from weft.cli import _describe, _show_default, join, run
+from weft.cli import _describe, _show_default, join, lab, run
 from weft.cli.elsewhere import advice_for_option
 from weft.cli.nccl import nccl
 from weft.cli.show import _plural
@@ -55,6 +55,25 @@ def test_join_reads_its_words_before_two_dashes():
 def test_wrong_words_of_join_are_refused(words, error):
     with pytest.raises(ConfigError, match=error):
         join._read(words)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("h1", "ls", "--lab", "x"), ("", False, "h1", ("ls", "--lab", "x"))),
+        (("--lab", "a", "h1", "ls", "-l"), ("a", False, "h1", ("ls", "-l"))),
+        (("--lab=a", "--sysfs", "h1", "--", "ls"), ("a", True, "h1", ("ls",))),
+        (("--sysfs", "--lab", "a", "h1", "echo", "--"), ("a", True, "h1", ("echo", "--"))),
+    ],
+)
+def test_exec_reads_its_options_before_the_host(words, expected):
+    assert lab._read_exec(words) == expected
+
+
+@pytest.mark.parametrize("words", [(), ("h1",), ("h1", "--"), ("--lab", "a", "h1"), ("--sysfs",), ("--lab",)])
+def test_exec_needs_a_host_and_a_command(words):
+    with pytest.raises(ConfigError, match="needs a host and a command"):
+        lab._read_exec(words)
 
 
 def test_run_reads_its_options_before_the_program():

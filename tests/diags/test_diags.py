@@ -178,7 +178,9 @@ def test_an_attribute_is_queried_by_lid_by_path_and_by_a_path_from_a_lid():
     switch = fabric.switches[0]
     out = fabric.find_port("h3/1").peer.number
     targets = [Target(fabric.find_port("h2/1").lid), Target(None, bytes([1])), Target(switch.lid, bytes([out]))]
-    guids = [NodeInfo.unpack(get_smp(carrier, target, SmpAttribute.NODE_INFO)).node_guid for target in targets]
+    answers = [get_smp(carrier, target, SmpAttribute.NODE_INFO) for target in targets]
+    assert {len(answer) for answer in answers} == {64}
+    guids = [NodeInfo.unpack(answer).node_guid for answer in answers]
     assert guids == [fabric.find_node("h2").guid, switch.guid, fabric.find_node("h3").guid]
 
 

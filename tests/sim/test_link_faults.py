@@ -49,8 +49,17 @@ def test_a_fault_with_times_is_parsed_and_others_are_refused():
     ):
         with pytest.raises(ConfigError, match="write cut:leaf1/33@20us-80us"):
             Options(faults=(bad,))
-    with pytest.raises(ConfigError, match="ends before it begins"):
-        parse_link_fault("cut:leaf1/3@2us-1us")
+    for times in ("2us-1us", "2us-2us", "1us-4504s", "4504s-"):  # NO_END_PS is 4503.6 s
+        with pytest.raises(ConfigError, match="ends before it begins"):
+            parse_link_fault(f"cut:leaf1/3@{times}")
+
+
+@pytest.mark.parametrize(
+    ("unit", "unit_ps"), [("ns", 10**3), ("us", 10**6), ("µs", 10**6), ("ms", 10**9), ("s", 10**12)]
+)
+def test_times_of_a_fault_have_units(unit, unit_ps):
+    fault = parse_link_fault(f"cut:leaf1/33@1.5{unit}-4{unit}")
+    assert (fault.begin_ps, fault.end_ps) == (1.5 * unit_ps, 4 * unit_ps)
 
 
 def test_packets_during_a_cut_are_lost_and_sent_again_once_the_cable_is_back():

@@ -92,7 +92,16 @@ def exec_(*arguments: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> N
     if arguments[:1] in (("--help",), ("-h",)):
         print(_EXEC)
         return
-    lab, has_sysfs, rest = "", False, arguments
+    lab, has_sysfs, host, command = _read_exec(arguments)
+    entry = registry.find(lab)
+    variables = programs.environment(ask(entry, "host", name=host), entry.cache)
+    sysfs = ask(entry, "sysfs", name=host) if has_sysfs else None
+    programs.become(command, variables, sysfs)
+
+
+def _read_exec(rest: tuple[str, ...]) -> tuple[str, bool, str, tuple[str, ...]]:
+    """Return the lab, whether /sys is wanted, the host and the command of `weft exec`."""
+    lab, has_sysfs = "", False
     while rest and (rest[0] in ("--lab", "--sysfs") or rest[0].startswith("--lab=")):
         name, equals, value = rest[0].partition("=")
         if name == "--sysfs":
@@ -103,10 +112,7 @@ def exec_(*arguments: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> N
         rest = (rest[0], *rest[2:])
     if len(rest) < 2:
         raise ConfigError(f"weft exec needs a host and a command: {_EXEC.splitlines()[0]}")
-    entry = registry.find(lab)
-    variables = programs.environment(ask(entry, "host", name=rest[0]), entry.cache)
-    sysfs = ask(entry, "sysfs", name=rest[0]) if has_sysfs else None
-    programs.become(rest[1:], variables, sysfs)
+    return lab, has_sysfs, rest[0], rest[1:]
 
 
 def break_(name: str, /, *, lab: LabName = "") -> None:
