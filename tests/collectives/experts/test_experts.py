@@ -28,6 +28,7 @@ from weft.collectives.experts.estimate import Links, estimate_experts, fused_tim
 from weft.collectives.experts.kernels import find_kernel, kernels
 from weft.collectives.experts.routing import CopyPer, Layer
 from weft.collectives.nccl.cluster import from_server
+from weft.collectives.nccl.measure import CONNECTIONS
 from weft.errors import ConfigError, UnknownName
 
 FOUR = from_server("dgx-h100", nodes=4)
@@ -68,7 +69,7 @@ def test_busiest_receiver_has_the_excess_of_a_random_router():
 
 
 def test_fp8_tokens_have_scales():
-    layer = Layer(tokens=1, hidden=7168)
+    layer = Layer(tokens=1)  # by default the size of DeepSeek-V3's
     assert (layer.token_bytes(1), layer.token_bytes(2)) == (7168 + 56 * 4, 14336)
 
 
@@ -138,6 +139,10 @@ def test_stages_that_overlap_take_the_longer_one_and_the_part_of_the_shorter_tha
     network_us, inside_us = done.network_bytes / 50e3, done.inside_bytes / 400e3
     assert network_us > inside_us
     assert done.time_us == pytest.approx(kernel.start_us + 2 + network_us + 0.5 * inside_us)
+    one_server = fused_times(kernel, layer, replace(links, servers=1)).dispatch
+    assert one_server.time_us == pytest.approx(kernel.start_us + 2 + one_server.inside_bytes / 400e3, rel=1e-9)
+    one_gpu = fused_times(kernel, layer, replace(links, gpus=1)).dispatch
+    assert one_gpu.time_us == pytest.approx(kernel.start_us + 2 + one_gpu.network_bytes / 50e3, rel=1e-9)
     least_us = 10 * done.time_us
     floored = msgspec.structs.replace(kernel, floor_us=(least_us, 0.0))
     assert fused_times(floored, layer, links).dispatch.time_us == least_us
@@ -180,6 +185,9 @@ def test_traffic_of_direct_kernels_reaches_all_rails_of_other_servers():
     pairs = {(place[int(src)], place[int(dst)]) for src, dst in zip(traffic.src, traffic.dst, strict=True)}
     assert all(src[0] != dst[0] for src, dst in pairs)
     assert {dst[1] for src, dst in pairs if src == (0, 0)} == set(range(8))
+    assert len(traffic) == CONNECTIONS * 24 * 16  # from each of 24 adapters to the 16 of other servers
+    many = _all_rails(place_ranks(weft.load("superpod:su=1,servers=8"), "8"))
+    assert len(many) == CONNECTIONS * 64 * 32  # evenly spaced shifts, so that many servers take no longer
 
 
 def test_slow_cable_slows_the_kernels():
@@ -194,8 +202,12 @@ def test_slow_cable_slows_the_kernels():
 def test_part_of_a_server_can_be_used_alone():
     ranks = place_ranks(weft.load("star:hosts=1,server=dgx-h100"), "1")
     assert run(ranks, [Layer(tokens=64)], kernel="one-sided", gpus=4).rows[0].links.gpus == 4
-    with pytest.raises(ConfigError, match="a part of a server"):
-        run(ranks, [Layer(tokens=64)], gpus=9)
+    assert run(ranks, [Layer(tokens=64)], kernel="one-sided", gpus=2).rows[0].links.gpus == 2
+    for wrong in (1, 9):
+        with pytest.raises(ConfigError, match="a part of a server"):
+            run(ranks, [Layer(tokens=64)], gpus=wrong)
+    with pytest.raises(ConfigError, match="4 GPUs of 2 servers"):
+        run(place_ranks(weft.load("star:hosts=2,server=dgx-h100"), "2"), [Layer(tokens=64)], gpus=4)
 
 
 # -- published times --------------------------------------------------------------------------------------------------
