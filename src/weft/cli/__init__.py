@@ -77,6 +77,9 @@ GROUPS = {
         "top": "Show the busiest and the faulty links.",
         "diag": "Run a tool of infiniband-diags: ibstat, smpquery, ...",
         "diagnose": "Find bad cables: suspects, evidence, what to do.",
+        "follow": "Record the changes of a running subnet.",
+        "history": "List the recorded changes of a subnet.",
+        "diff": "Compare a subnet at two moments of its history.",
         "whatif": "Show the effects of a fault or of another routing engine.",
     },
     "Tenants": {
@@ -97,6 +100,7 @@ GROUPS = {
 COMMANDS = {name: line for commands in GROUPS.values() for name, line in commands.items()}
 _SHARED_MODULES = {  # modules with several commands
     "catalog": ("topologies", "links"),
+    "follow": ("history", "diff"),
     "lab": ("exec", "ps", "break", "degrade", "fix", "load", "unload", "traffic", "capture", "down"),
     "route": ("check",),
     "show": ("draw", "export", "path"),

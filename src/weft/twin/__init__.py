@@ -1,11 +1,14 @@
-"""Questions about a change of a fabric, answered on its model before the change is made.
+"""A model of a running fabric: its history, and the effects of a change before it is made.
 
     answer = ask(fabric, Change(faults=("dead:spine1",)), ["train=all-to-all@80%"])
     answer.is_safe, answer.cut_off, answer.changed_entries, answer.jobs
 
+history    facts about a fabric with the times between which they held; the differences between two moments
+follow     polls of a running subnet, recorded in a history; `facts` of one poll
 what_if    a fault, a repair that takes a switch away, or another routing engine: routes, proofs, and the rates of jobs
 """
 
+from weft.twin.history import Difference, History
 from weft.twin.what_if import Answer, Change, ask
 
-__all__ = ["Answer", "Change", "ask"]
+__all__ = ["Answer", "Change", "Difference", "History", "ask"]

@@ -1,0 +1,177 @@
+"""`weft follow`, `history` and `diff`: record the changes of a running subnet, and look them up."""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import asdict
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from weft.cli.arguments import TABLES, Form, Whole
+from weft.cli.output import console, print_data, table
+from weft.cli.subnets import THE_LAB, Subnet
+from weft.errors import ConfigError
+
+if TYPE_CHECKING:
+    from weft.twin.history import Difference, History
+
+_UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+_DATABASE = "fabric.db"
+Database = Annotated[str, Parameter(help="A file of SQLite, or postgresql://user@host/name.")]
+
+
+def follow(
+    *,
+    database: Database = _DATABASE,
+    every: float = 1.0,
+    polls: Whole = 0,
+    keep_days: float = 90.0,
+    subnet: Subnet = THE_LAB,
+) -> None:
+    """Record the changes of a running subnet.
+
+    It reads by MADs, writes nothing to the subnet, and prints each change. `weft history` and `weft diff` look them up.
+
+    Parameters
+    ----------
+    every
+        Seconds between two polls.
+    polls
+        End after so many polls. [until Ctrl-C]
+    keep_days
+        Delete facts that ended longer ago.
+    """
+    from weft.twin.follow import Follower
+    from weft.twin.history import History
+
+    if not 0.1 <= every <= 86_400:
+        raise ConfigError(f"--every must be 0.1 to 86,400 seconds, got {every:g}")
+    if keep_days <= 0 or polls < 0:
+        raise ConfigError("--keep-days must be above 0, and --polls 0 or more")
+    history = History(database)
+    poller = subnet.new_poller()
+    follower = Follower(poller, history)
+    number = 0
+    try:
+        while True:
+            begun_s = time.monotonic()
+            for difference in follower.poll():
+                print(f"{_stamp(difference.at_s)} {difference}", flush=True)
+            if number == 0:
+                print(f"following {follower.size}", flush=True)
+            number += 1
+            if number % 1000 == 1:
+                history.forget(time.time() - keep_days * _UNITS_S["d"])
+            if number == polls:
+                return
+            time.sleep(max(every - (time.monotonic() - begun_s), 0))
+    except KeyboardInterrupt:
+        return
+    finally:
+        poller.carrier.close()
+        history.close()
+
+
+def history(
+    name: str = "",
+    /,
+    *,
+    database: Database = _DATABASE,
+    since: str = "",
+    form: Form = TABLES,
+) -> None:
+    """List the recorded changes of a subnet.
+
+    Parameters
+    ----------
+    name
+        A node or port: its links, LIDs, routes, P_Keys and errors. [all]
+    since
+        A time: yesterday, 10m, 2h, 3d (ago), 2026-11-18 or 2026-11-18T14:30. [the first poll]
+    """
+    with_history = _open(database)
+    try:
+        changes = with_history.changes(name=name, since_s=_read_time(since, 0.0))
+        if name and not changes and not any(subject == name for _, subject in with_history.state()):
+            raise ConfigError(f"the history has no {name}: give a node or port as `weft show` names it")
+    finally:
+        with_history.close()
+    _show(changes, form, "Changes")
+
+
+def diff(
+    before: str,
+    after: str = "now",
+    /,
+    *,
+    database: Database = _DATABASE,
+    form: Form = TABLES,
+) -> None:
+    """Compare a subnet at two moments of its history.
+
+    Exit status 1: it differs.
+
+    Parameters
+    ----------
+    before
+        A time: yesterday, 10m, 2h, 3d (ago), 2026-11-18 or 2026-11-18T14:30.
+    after
+        The other time.
+    """
+    from weft.twin.history import compare
+
+    with_history = _open(database)
+    try:
+        first_s, _ = with_history.span() or (0.0, 0.0)
+        times_s = [max(_read_time(moment, first_s), first_s) for moment in (before, after)]
+        states = [with_history.state(at_s) for at_s in times_s]
+    finally:
+        with_history.close()
+    changes = compare(times_s[1], *states)
+    _show(changes, form, f"From {_stamp(times_s[0])} to {_stamp(times_s[1])}", with_time=False)
+    if changes:
+        raise SystemExit(1)
+
+
+def _open(database: str) -> History:
+    from weft.twin.history import History
+
+    opened = History(database, must_exist=True)
+    if opened.span() is None:
+        opened.close()
+        raise ConfigError(f"{database} has no poll yet: `weft follow --database {database}` records some")
+    return opened
+
+
+def _show(changes: list[Difference], form: Form, title: str, *, with_time: bool = True) -> None:
+    if form.is_data:
+        print_data(form, [asdict(change) for change in changes])
+        return
+    columns = ("time",) * with_time + ("kind", "name", "before", "after")
+    rows = [
+        (_stamp(each.at_s),) * with_time + (each.kind, each.name, each.before or "-", each.after or "-")
+        for each in changes
+    ]
+    console().print(table(title, columns, rows) if rows else f"{title}: no difference.", markup=False)
+
+
+def _stamp(at_s: float) -> str:
+    return datetime.fromtimestamp(at_s).isoformat(" ", "milliseconds")
+
+
+def _read_time(moment: str, otherwise_s: float) -> float:
+    """Return a moment as seconds since 1970."""
+    if not moment:
+        return otherwise_s
+    words = {"now": 0.0, "yesterday": 86_400.0}
+    if moment in words:
+        return time.time() - words[moment]
+    if match := re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", moment):
+        return time.time() - float(match[1]) * _UNITS_S[match[2]]
+    try:
+        return datetime.fromisoformat(moment).timestamp()
+    except ValueError:
+        raise ConfigError(f"{moment!r} is not a time: write yesterday, 10m, 2h, 3d or 2026-11-18T14:30") from None

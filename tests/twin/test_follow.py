@@ -1,0 +1,110 @@
+"""A follower's model equals the subnet after every change, and never changes it."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import sys
+
+import pytest
+
+import weft
+from weft.cli import main
+from weft.lab.lab import Lab
+from weft.mad.ibsim_client import IbsimCarrier
+from weft.monitor.poll import Poller
+from weft.sm.run import SubnetManager
+from weft.twin.facts import read_facts
+from weft.twin.follow import Follower
+from weft.twin.history import History, compare
+
+
+@pytest.fixture
+def lab():
+    with Lab(weft.load("fat-tree:hosts=16,radix=8")) as running:
+        sweep(running)
+        yield running
+
+
+def sweep(lab):
+    carrier = IbsimCarrier("h1", lab.sockname)
+    try:
+        SubnetManager(carrier).run(once=True)
+    finally:
+        carrier.close()
+
+
+def test_the_model_equals_the_subnet_after_random_faults(lab):
+    carrier = IbsimCarrier("h2", lab.sockname)
+    history, clock = History("sqlite://"), itertools.count(1)
+    follower = Follower(Poller(carrier), history, clock=lambda: float(next(clock)))
+    rng, states = random.Random(1), []
+    cables = [link.a.name for link in map(lab.fabric.link, range(len(lab.fabric.links)))]
+    cables = [name for name in cables if not name.startswith("h")]
+    assert follower.poll() == []
+    states.append(history.state())
+    for number in range(12):
+        if number % 3 == 2:
+            lab.fix()
+        else:
+            lab.break_cable(rng.choice(cables))
+        if rng.random() < 0.5:
+            sweep(lab)
+        tables = lab.fabric.tables.lft.copy()
+        changes = follower.poll()
+        assert (lab.fabric.tables.lft == tables).all()
+        states.append(history.state())
+        now = lab.fabric_now()
+        expected = {
+            end.name: other.name
+            for link in map(now.link, range(len(now.links)))
+            for end, other in ((link.a, link.b), (link.b, link.a))
+        }
+        model = {name: value.split()[0] for (kind, name), value in states[-1].items() if kind == "link"}
+        assert model == expected
+        assert changes == compare(changes[0].at_s if changes else 0.0, states[-2], states[-1])
+    carrier.close()
+    for at, state in enumerate(states, 1):
+        assert history.state(float(at)) == state
+
+
+def test_tables_partitions_manager_and_errors_are_facts(lab):
+    carrier = IbsimCarrier("h2", lab.sockname)
+    follower = Follower(Poller(carrier), History("sqlite://"))
+    follower.poll()
+    carrier.close()
+    facts = read_facts(follower.fabric)
+    assert facts["manager", "h1"] == f"LID {facts['lid', 'h1/1']}"
+    assert facts["routes", "leaf1"].startswith(f"{len([key for key in facts if key[0] == 'lid'])} LIDs, checksum ")
+    assert facts["pkeys", "h1/1"] == "0xffff"
+    assert facts["node", "leaf1"].startswith("switch 0x")
+    follower.fabric.tables.lft[0, 1] ^= 1
+    changed = compare(0.0, facts, read_facts(follower.fabric))
+    assert [(each.kind, each.name) for each in changed] == [("routes", "leaf1")]
+
+
+def test_the_commands_refuse_wrong_times_and_empty_histories(tmp_path, monkeypatch, capsys):
+    def run(*words: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["weft", *words])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        printed = capsys.readouterr()
+        return int(ended.value.code), printed.out, printed.err
+
+    path = str(tmp_path / "fabric.db")
+    history = History(path)
+    status, _, err = run("history", "--database", path)
+    assert (status, "has no poll yet" in err) == (2, True)
+    history.record(1.0, {("link", "leaf1/5"): "spine1/1"})
+    history.record(2.0, {("link", "leaf1/5"): "spine1/2"})
+    status, out, _ = run("history", "leaf1/5", "--database", path)
+    assert (status, "spine1/1" in out, "spine1/2" in out) == (0, True, True)
+    status, out, _ = run("diff", "1970-01-01T00:00:01+00:00", "now", "--database", path)
+    assert (status, "spine1/2" in out) == (1, True)
+    assert run("diff", "10m", "--database", path)[0] == 0
+    status, _, err = run("diff", "last week", "--database", path)
+    assert (status, "'last week' is not a time: write yesterday" in err) == (2, True)
+    status, _, err = run("history", "leaf9", "--database", path)
+    assert (status, "the history has no leaf9" in err) == (2, True)
+    assert run("follow", "--every", "0")[0] == 2
+    history.close()

@@ -1,0 +1,106 @@
+"""A history returns the state of every moment, and survives the end of its writer."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.patience import wait_until
+
+from weft.errors import ConfigError
+from weft.twin.history import Difference, History, compare
+
+LINK = ("link", "leaf1/5")
+subjects = st.tuples(st.sampled_from(["link", "lid"]), st.sampled_from(["a", "b", "c"]))
+states = st.dictionaries(subjects, st.sampled_from(["1", "2"]))
+
+
+@given(st.lists(states, min_size=1, max_size=8))
+@settings(max_examples=30, deadline=None)
+def test_the_state_of_every_poll_can_be_read_again(polls):
+    history = History("sqlite://")
+    for at, facts in enumerate(polls, 1):
+        differences = history.record(at, facts)
+        assert differences == (compare(at, polls[at - 2], facts) if at > 1 else [])
+    for at, facts in enumerate(polls, 1):
+        assert history.state(at) == history.state(at + 0.5) == facts
+    assert history.state() == polls[-1]
+    assert history.span() == (1, len(polls))
+    expected = [each for at in range(2, len(polls) + 1) for each in compare(at, polls[at - 2], polls[at - 1])]
+    assert history.changes() == expected
+    assert history.changes(name="a", since_s=3) == [each for each in expected if each.name == "a" and each.at_s >= 3]
+
+
+def test_a_cable_that_moved_is_found_by_its_port(tmp_path):
+    history = History(str(tmp_path / "fabric.db"))
+    for at, far in ((1, "spine1/1"), (2, "spine1/1"), (3, "spine2/4"), (4, None)):
+        history.record(at, {LINK: far, ("lid", "h1/1"): "7"} if far else {("lid", "h1/1"): "7"})
+    moved, removed = history.changes(name="leaf1/5")
+    assert moved == Difference(at_s=3, kind="link", name="leaf1/5", before="spine1/1", after="spine2/4")
+    assert str(moved) == "link leaf1/5: spine1/1 -> spine2/4"
+    assert (removed.at_s, str(removed)) == (4, "link leaf1/5: spine2/4 -> gone")
+    history.record(5, {LINK: "spine1/1"})
+    assert [str(each) for each in history.changes(since_s=5)] == ["lid h1/1: 7 -> gone", "link leaf1/5: new, spine1/1"]
+
+
+def test_a_clock_that_is_set_back_keeps_the_order_of_polls():
+    history = History("sqlite://")
+    history.record(100.0, {LINK: "a"})
+    (change,) = history.record(50.0, {LINK: "b"})
+    assert change.at_s > 100
+    assert history.state(100.0) == {LINK: "a"}
+
+
+def test_old_facts_are_forgotten_and_present_ones_stay():
+    history = History("sqlite://")
+    for at, value in ((1, "a"), (2, "b"), (10, "c")):
+        history.record(at, {LINK: value})
+    assert history.forget(5) == 1
+    assert history.state(3) == {LINK: "b"}
+    assert history.state() == {LINK: "c"}
+
+
+def test_a_killed_writer_leaves_whole_polls(tmp_path):
+    """Facts a and b always change together."""
+    path = tmp_path / "fabric.db"
+    program = (
+        "import itertools, sys; from weft.twin.history import History\n"
+        "history = History(sys.argv[1])\n"
+        "for n in itertools.count(1):\n"
+        "    history.record(n, {('link', 'a'): str(n), ('link', 'b'): str(n)})\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", program, str(path)]) as writer:
+        wait_until(lambda: path.exists() and len(_read(path)) == 2 and int(_read(path)["link", "a"]) > 20, "polls")
+        os.kill(writer.pid, signal.SIGKILL)
+    facts = _read(path)
+    assert facts["link", "a"] == facts["link", "b"]
+    history = History(str(path))
+    assert history.span()[1] == int(facts["link", "a"])
+    history.close()
+
+
+def _read(path):
+    try:
+        history = History(str(path), must_exist=True)
+    except ConfigError:  # the writer is creating it
+        return {}
+    state = history.state()
+    history.close()
+    return state
+
+
+def test_wrong_databases_are_refused(tmp_path):
+    with pytest.raises(ConfigError, match=r"there is no history .*: `weft follow --database"):
+        History(str(tmp_path / "none.db"), must_exist=True)
+    with pytest.raises(ConfigError, match="weft does not support the database mysql"):
+        History("mysql://host/x")
+    (tmp_path / "text.db").write_text("no database " * 100)
+    with pytest.raises(ConfigError, match=r"cannot use .* as a history: file is not a database"):
+        History(str(tmp_path / "text.db"))
+    with pytest.raises(ConfigError, match="unable to open"):
+        History(str(tmp_path / "none" / "x.db"))
