@@ -101,6 +101,7 @@ class Gid(_Id):
     bits = 128
     example = "fe80:0000:0000:0000:0002:c903:0000:1230"
     LINK_LOCAL_PREFIX: ClassVar[int] = 0xFE80_0000_0000_0000
+    SITE_LOCAL_PREFIX: ClassVar[int] = 0xFEC0_0000_0000_0000  # the last 16 bits are the subnet's
 
     @classmethod
     def of(cls, guid: int, prefix: int = LINK_LOCAL_PREFIX) -> Self:

@@ -238,7 +238,7 @@ def assert_adapters_agree(running: Running, ways: dict[Pair, Path]) -> None:
         slot, arguments = running.packet(pair)
         mtu_bytes = int(running.paths.mtu_bytes[running.row[pair]])
         result = clean_path(running.devices, slot, arguments["dlid"], arguments["sl"], arguments["p_key"], mtu_bytes)
-        assert result == (None if running.has_errors(way) else way)
+        assert (result and result.path) == (None if running.has_errors(way) else way)
 
 
 def assert_administrator_agrees(running: Running, ways: dict[Pair, Path]) -> None:

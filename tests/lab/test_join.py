@@ -255,7 +255,7 @@ def test_no_memory_is_shared_with_another_machine(lab):
     def is_granted(door: str, host: str, far: str) -> bool:
         line = Line(door)
         line.ask("attach", host=host, device="mlx5_0")
-        path = {"lid": lab.subnet.lid(slot_of(lab, far)), "sl": 0, "path_bits": 0, "gids": False}
+        path = {"lid": lab.subnet.lid(slot_of(lab, far)), "sl": 0, "path_bits": 0}
         guid = line.ask("metered_path", meter=0, p_key=0xFFFF, mtu_bytes=256, **path)["guid"]
         line.close()
         return bool(guid)

@@ -137,9 +137,9 @@ def test_a_meter_that_says_nonsense_breaks_nothing(lab, ends):
     meter.requests = meter.request_bytes = meter.responses = meter.response_bytes = -(1 << 62)
     assert (counted(lab) == before).all()
     line = h1.ctx.adapter.carrier.line
-    assert "no 4096" in refusal(line, meter=METERS, lid=1, sl=0, path_bits=0, p_key=0xFFFF, mtu_bytes=1024, gids=False)
+    assert "no 4096" in refusal(line, meter=METERS, lid=1, sl=0, path_bits=0, p_key=0xFFFF, mtu_bytes=1024)
     assert "that is no question" in refusal(line, meter=1)
-    wrong_sl = {"meter": 1, "lid": 2, "sl": 99, "path_bits": 0, "p_key": 0xFFFF, "mtu_bytes": 1024, "gids": False}
+    wrong_sl = {"meter": 1, "lid": 2, "sl": 99, "path_bits": 0, "p_key": 0xFFFF, "mtu_bytes": 1024}
     assert "that is no question" in refusal(line, **wrong_sl)
 
 
@@ -163,8 +163,8 @@ def test_a_meter_is_closed_and_counted_while_the_lab_refuses_its_path(lab, ends,
     h1, h8 = ends
     item, _ = pair(e.IBV_QPT_RC, h1, h8)
     meter, grants, before = passage(h1, item).meter, h1.ctx.adapter.carrier.grants, counted(lab)
-    (index,) = (index for index in grants._guids if ctypes.addressof(grants._meters[index]) == ctypes.addressof(meter))
-    path = {"lid": 1, "sl": 0, "path_bits": 0, "p_key": 0xFFFF, "mtu_bytes": 1024, "gids": False} | wrong
+    (index,) = (index for index in grants._ends if ctypes.addressof(grants._meters[index]) == ctypes.addressof(meter))
+    path = {"lid": 1, "sl": 0, "path_bits": 0, "p_key": 0xFFFF, "mtu_bytes": 1024} | wrong
     with contextlib.suppress(ConfigError):
         assert h1.ctx.adapter.carrier.line.ask("metered_path", meter=index, **path)["guid"] == 0
     assert meter.is_open == 0
@@ -174,8 +174,8 @@ def test_a_meter_is_closed_and_counted_while_the_lab_refuses_its_path(lab, ends,
 
 def test_the_meters_of_a_program_are_closed_with_its_connection(lab):
     paths, meters, slot, end = lab.metered_paths, Meters(), lab.fabric["h2/1"].slot, lab.fabric["h7/1"].slot
-    path = {"lid": lab.subnet.lid(end), "sl": 0, "path_bits": 0, "p_key": 0xFFFF, "mtu_bytes": 1024, "gids": False}
-    assert lab.server.call(lambda: paths.open(meters, 0, slot, **path)) == end
+    path = {"lid": lab.subnet.lid(end), "sl": 0, "path_bits": 0, "p_key": 0xFFFF, "mtu_bytes": 1024}
+    assert lab.server.call(lambda: paths.open(meters, 0, slot, **path)).path.end == end
     lab.server.call(lambda: paths.forget(meters))
     assert meters.records[0].is_open == 0
 

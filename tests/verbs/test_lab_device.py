@@ -58,7 +58,7 @@ class FakeLine:
         if do == "find":
             for number, guid in HOSTS.items():
                 if {"number": number, "guid": guid, "host": f"h{number}"}.items() & words.items():
-                    return {"number": number, "guid": guid}
+                    return {"number": number, "gid": INFO.gid_prefix << 64 | guid}
             raise ConfigError("no such host")
         asked = PathRecord.unpack(SaMad.unpack(bytes.fromhex(words["mad"])).data)
         status = SaStatus.NO_RECORDS if asked.dgid & 1 else 0

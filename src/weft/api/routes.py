@@ -16,6 +16,7 @@ from weft.training.failures import break_permanently
 if TYPE_CHECKING:
     from weft.routing.check import TableCheck
     from weft.routing.quality import Quality
+    from weft.routing.subnets import SubnetsCheck
     from weft.routing.trace import Trace
 
 Dumps = PathLike | None
@@ -76,7 +77,9 @@ def route(
     return reroute(break_permanently(routing.fabric, faults), routing) if faults else routing
 
 
-def check(fabric: FabricLike, *, tables: Dumps = None, hosts_only: bool = False, paths: str = "table") -> TableCheck:
+def check(
+    fabric: FabricLike, *, tables: Dumps = None, hosts_only: bool = False, paths: str = "table"
+) -> TableCheck | SubnetsCheck:
     """Prove that forwarding tables lead everywhere and cannot deadlock, as `weft check` does.
 
     Parameters
@@ -95,7 +98,8 @@ def check(fabric: FabricLike, *, tables: Dumps = None, hosts_only: bool = False,
     -------
     TableCheck
         `ok`, the number of `pairs` and of those that `arrived`, the `credit_loop` if there is one; `explain()` says
-        the same in words.
+        the same in words. For several subnets joined by routers a `SubnetsCheck`: a `TableCheck` for each, and the
+        `router_loop` if packets can wait for each other across routers.
 
     Examples
     --------
@@ -108,9 +112,15 @@ def check(fabric: FabricLike, *, tables: Dumps = None, hosts_only: bool = False,
     >>> result.ok, result.vls
     (True, 4)
     """
+    from weft.fabric.subnets import subnets_of
     from weft.routing.check import check as check_tables
     from weft.routing.detours import Detour
+    from weft.routing.subnets import check_subnets
 
+    if tables is None and len(subnets_of(whole := read_fabric(fabric))) > 1:
+        if paths != "table":
+            raise ConfigError(f"--paths {paths} works on one subnet: leave it out")
+        return check_subnets(whole, hosts_only=hosts_only)
     routed, lanes_known = read_routed(fabric, tables=tables)
     if not has_routes(routed):
         raise ConfigError(

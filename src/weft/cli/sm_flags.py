@@ -29,6 +29,8 @@ class SmFlags:
     """partitions.conf; or opafm.xml, the virtual fabrics of Omni-Path."""
     priority: Annotated[Whole | None, Parameter(("--priority", "-p"))] = None
     """Priority from 0 to 15; the highest becomes master."""
+    subnet_prefix: str = ""
+    """The first 64 bits of the GIDs, such as 0xfec0000000000002: subnets that routers join need different ones."""
     routing_engine: RoutingEngine = ""
     qos: Annotated[bool, Parameter(("--qos", "-Q"))] = False
     """Write SL to VL and VL arbitration tables, and follow the QoS policy."""
@@ -66,6 +68,7 @@ def sm_options(flags: SmFlags) -> Options:
     values: dict[str, Any] = {
         "virtual_fabrics_file" if is_opafm else "partition_config_file": flags.partitions,
         "sm_priority": flags.priority,
+        "subnet_prefix": _read_prefix(flags.subnet_prefix) if flags.subnet_prefix else None,
         "routing_engine": parse_engines(flags.routing_engine) if flags.routing_engine else None,
         "qos": flags.qos or None,
         "state_file": flags.state,
@@ -74,6 +77,16 @@ def sm_options(flags: SmFlags) -> Options:
     if options.m_key and not flags.m_key:
         raise ConfigError(f"--no-m-key contradicts m_key in {flags.config}: leave out one of them")
     return replace(options, **{name: value for name, value in values.items() if value is not None})
+
+
+def _read_prefix(text: str) -> int:
+    try:
+        prefix = int(text, 16)
+    except ValueError:
+        prefix = 0
+    if not 0 < prefix < 1 << 64:
+        raise ConfigError(f"--subnet-prefix {text} is not a 64-bit hexadecimal number, such as 0xfec0000000000002")
+    return prefix
 
 
 def dump_folder(flags: SmFlags, options: Options) -> Path | None:

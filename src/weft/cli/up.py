@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
@@ -15,11 +16,12 @@ from weft.cli.sm_flags import NOTHING, SmFlags, dump_folder, log_file, read_flag
 from weft.errors import ConfigError, SubnetError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from weft.fabric.model import Fabric
     from weft.lab.lab import Lab
     from weft.lab.registry import Entry
+    from weft.sm.conf.options import Options
 
 CONSOLE_S = 120.0  # until the console is up, on a busy machine
 
@@ -47,7 +49,8 @@ def up(
     daemon
         Return when the lab is up; `weft down` ends it.
     sm
-        Also start weft's subnet manager on the first host; all ports are Active when the command returns.
+        Also start weft's subnet manager on the first host, one in each subnet; all ports are Active when the command
+        returns.
     web
         Also start the subnet manager and `weft serve`, the console in a browser, which ends with the lab.
     timed
@@ -85,11 +88,12 @@ def up(
 
 
 def _manager(fabric: Fabric, flags: SmFlags) -> Callable[[Entry], None]:
-    """Return a function that starts the subnet manager; its options are checked now, before the lab starts."""
+    """Return a function that starts a subnet manager in each subnet; their options are checked now, before the lab."""
     from weft.lab.places import Places
     from weft.mad.power_up import switch_on
 
-    options, host = read_flags(flags), flags.at or _host(fabric)
+    options = read_flags(flags)
+    managers = _managers(fabric, options, flags.at)
     if flags.at:
         Places(switch_on(fabric)).find(flags.at)
     dump, log = dump_folder(flags, options), log_file(options)
@@ -97,11 +101,41 @@ def _manager(fabric: Fabric, flags: SmFlags) -> Callable[[Entry], None]:
     def manage(entry: Entry) -> None:
         from weft.lab import control, subnet_manager
 
-        sockname = control.ask(entry, "state")["sockname"]
-        place = subnet_manager.launch(entry, sockname, host, options, dump=dump, log=log).wait()
-        print(f"SUBNET UP by the subnet manager on {host}; log: {place}")
+        sockname, several = control.ask(entry, "state")["sockname"], len(managers) > 1
+        launched = []
+        for host, own in managers:
+            place = dump / host if dump and several else dump
+            if place is not None:
+                place.mkdir(exist_ok=True)
+            own_log = log or (subnet_manager.new_log(entry, host) if several else None)
+            launched.append(subnet_manager.launch(entry, sockname, host, own, dump=place, log=own_log))
+        for (host, own), manager in zip(managers, launched, strict=True):
+            place = manager.wait()
+            prefix = f", prefix {own.subnet_prefix:#x}" if several else ""
+            print(f"SUBNET UP by the subnet manager on {host}{prefix}; log: {place}")
 
     return manage
+
+
+def _managers(fabric: Fabric, options: Options, at: str) -> list[tuple[str, Options]]:
+    """Return the host of each subnet's manager, with its options: prefixes of subnets that routers join differ."""
+    from weft.fabric.subnets import subnets_of
+    from weft.sm.conf.options import Options
+
+    parts = subnets_of(fabric)
+    if len(parts) == 1:
+        return [(at or _host(fabric), options)]
+    if at:
+        raise ConfigError(
+            f"--at {at} is one host, and {len(parts)} subnets need a manager each: leave out --at, or start the lab "
+            "without --sm and run `weft sm --at HOST --subnet-prefix PREFIX` in each subnet"
+        )
+    if options.subnet_prefix != Options().subnet_prefix:
+        raise ConfigError(
+            f"subnet_prefix {options.subnet_prefix:#x} would be that of {len(parts)} subnets: subnets that routers "
+            "join need different prefixes; leave it out, and each gets its own"
+        )
+    return [(_host(fabric, part.nodes), replace(options, subnet_prefix=part.prefix)) for part in parts]
 
 
 def _start_console(entry: Entry, web: bool) -> None:
@@ -137,8 +171,13 @@ def _start_console(entry: Entry, web: bool) -> None:
     raise SubnetError(f"the console failed to start: see {place}")
 
 
-def _host(fabric: Fabric) -> str:
-    return fabric.hcas[0].name if fabric.hcas else fabric.switches[0].name
+def _host(fabric: Fabric, nodes: Iterable[int] | None = None) -> str:
+    """Return the first adapter of a fabric, or of some of its nodes; the first switch if there is none."""
+    from weft.fabric.kinds import NodeKind
+
+    chosen = [fabric.node(index) for index in (range(len(fabric.nodes)) if nodes is None else nodes)]
+    by_kind = {node.kind: node.name for node in reversed(chosen)}
+    return by_kind.get(NodeKind.HCA) or by_kind[NodeKind.SWITCH]
 
 
 def _print_up(lab: Lab) -> None:

@@ -76,6 +76,10 @@ class Reason(IntEnum):
     BIT_ERROR = 13, "a bad cable corrupted it"
     MALFORMED = 14, "its length, version or headers are malformed"
     MANAGEMENT = 15, "it is for QP 0: SMPs go by Subnet.send"
+    HOP_LIMIT = 16, "its hop limit does not allow another subnet"
+    NO_SUBNET = 17, "the router has no Active port in the subnet of its DGID"
+    NO_NEIGHBOR = 18, "the administrator of that subnet knows no path from the router to its DGID"
+    NOT_RESOLVED = 19, "the router waits for the path from the administrator of that subnet"
 
     def __new__(cls, number: int, text: str = "") -> Self:
         member = int.__new__(cls, number)
@@ -93,6 +97,9 @@ COUNTED = {  # reasons without an entry are not counted, or are counted where th
     Reason.NO_RELAY: Counter.PORT_RCV_SWITCH_RELAY_ERRORS,
     Reason.NO_ROUTE: Counter.PORT_RCV_SWITCH_RELAY_ERRORS,
     Reason.TURNS_BACK: Counter.PORT_RCV_SWITCH_RELAY_ERRORS,
+    Reason.HOP_LIMIT: Counter.PORT_RCV_SWITCH_RELAY_ERRORS,  # a router's relay: no counter is meant for routers alone
+    Reason.NO_SUBNET: Counter.PORT_RCV_SWITCH_RELAY_ERRORS,
+    Reason.NO_NEIGHBOR: Counter.PORT_RCV_SWITCH_RELAY_ERRORS,
     Reason.INBOUND: Counter.PORT_RCV_CONSTRAINT_ERRORS,
     Reason.OUTBOUND: Counter.PORT_XMIT_CONSTRAINT_ERRORS,
 }

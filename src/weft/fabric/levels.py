@@ -9,7 +9,7 @@ A leaf that has lost all its hosts is still a leaf: by distance alone it would b
 core joins spines of several pods, and no leaf reaches all of those. The same holds one level up for a spine without
 leaves.
 
-Aggregation nodes are inside their switch and do not make it a leaf.
+Aggregation nodes are inside their switch and do not make it a leaf; nor do routers, which may be cabled to any tier.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def _find_levels(fabric: Fabric) -> NDArray[np.int16]:
     kind = fabric.nodes.kind
     level = np.full(len(kind), NO_LEVEL, np.int16)
     plugged = np.union1d(a, b)
-    level[plugged[np.isin(kind[plugged], (NodeKind.HCA, NodeKind.ROUTER))]] = 0
+    level[plugged[kind[plugged] == NodeKind.HCA]] = 0
     is_switch = kind == NodeKind.SWITCH
     spread(level, a, b, is_switch)
     between = is_switch[a] & is_switch[b] & (a != b)
@@ -48,6 +48,7 @@ def _find_levels(fabric: Fabric) -> NDArray[np.int16]:
     for near, far in ((a, b), (b, a)):
         inside = (kind[near] == NodeKind.AGGREGATION) & is_switch[far]
         level[near[inside]] = level[far[inside]]
+    level[plugged[kind[plugged] == NodeKind.ROUTER]] = 0
     level.setflags(write=False)
     return level
 

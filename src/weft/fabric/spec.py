@@ -3,6 +3,7 @@
     star:hosts=16                            a topology and its parameters (`weft topologies` lists them)
     fat-tree:1024,switch=QM9700              the name of the first parameter may be omitted
     torus:4x4x4
+    subnets:2,routers=1,of=star:hosts=4      several subnets of the same spec, joined by routers
     selene.ibnetdiscover                     a file in any format that weft reads; - is standard input
     selene.txt as luna-*=dgx-a100            a file whose matching servers get the devices of a catalog server
 
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from weft.errors import ConfigError, UnknownName
-from weft.fabric import catalog
+from weft.fabric import catalog, subnets
 from weft.fabric.files.text import STANDARD
 from weft.fabric.model import Fabric
 from weft.fabric.topologies.registry import TOPOLOGIES, Parameter, parameters, usage, write_spec
@@ -41,6 +42,8 @@ def load(spec: str) -> Fabric:
     name, _, rest = spec.strip().partition(":")
     if name in TOPOLOGIES:
         return TOPOLOGIES[name](**_parse(name, rest))
+    if name == subnets.KEYWORD:
+        return subnets.build_subnets(rest, load)
     if spec == STANDARD or os.path.exists(spec):
         from weft.fabric.files import read
 
@@ -90,12 +93,14 @@ def split_kinds(spec: str) -> tuple[str, dict[str, str]]:
 
 def is_topology(spec: str) -> bool:
     """Return whether a spec is a topology with parameters, not a file."""
-    return spec.strip().partition(":")[0] in TOPOLOGIES
+    return spec.strip().partition(":")[0] in (*TOPOLOGIES, subnets.KEYWORD)
 
 
 def parse(spec: str) -> tuple[str, dict[str, Any]]:
     """Return the name and the parameters of a topology's spec."""
     name, _, rest = spec.strip().partition(":")
+    if name not in TOPOLOGIES:
+        raise ConfigError(f"{spec} is not a single topology: give one of `weft topologies`")
     return name, _parse(name, rest)
 
 

@@ -4,17 +4,44 @@ from __future__ import annotations
 
 from weft.fabric.forwarding import ACTIVE, HEADERS_BYTES, NONE, STATE, Path, Reason, matching_key, walk
 from weft.mad.devices import Devices
+from weft.mad.routers import next_subnet
 from weft.wire.port_info import PortState
 
 _PARTITION = 0x7FFF  # P_Key without the full-member bit
 _P_KEY_REASONS = (Reason.INBOUND, Reason.OUTBOUND, Reason.P_KEY)
 
 
-def why_lost(devices: Devices, slot: int, *, lid: int, sl: int, p_key: int, mtu_bytes: int) -> str:
-    """Explain why packets from a port do not reach the adapter that has, or last had, this LID; empty if they do."""
-    end = next((port for port in _adapter_ports(devices) if devices.has_lid(port, lid)), NONE)
+def why_lost(
+    devices: Devices,
+    slot: int,
+    *,
+    lid: int,
+    sl: int,
+    p_key: int,
+    mtu_bytes: int,
+    dgid: int = NONE,
+    hop_limit: int = 0,
+) -> str:
+    """Explain why packets from a port do not reach the adapter that has, or last had, this LID; empty if they do.
+
+    If that is a port of a router, explain why they do not reach the DGID behind it.
+    """
+    end = next((port for port in _adapter_ports(devices, slot) if devices.has_lid(port, lid)), NONE)
     if end == NONE:
         return f"no adapter has LID {lid}"
+    why = _why_lost_in_subnet(devices, slot, end, lid, sl, p_key, mtu_bytes)
+    node = devices.node_of[end]
+    if why or dgid == NONE or node not in devices.routers.nodes or devices.routers.owns(node, dgid):
+        return why
+    hop = next_subnet(devices, end, dgid=dgid, hop_limit=hop_limit, p_key=p_key)
+    if hop.reason:
+        return f"at {devices.name(hop.slot)} a packet comes no further: {hop.reason.text}"
+    rest = {"dgid": dgid, "hop_limit": hop_limit - 1}
+    return why_lost(devices, hop.slot, lid=hop.dlid, sl=hop.sl, p_key=p_key, mtu_bytes=mtu_bytes, **rest)
+
+
+def _why_lost_in_subnet(devices: Devices, slot: int, end: int, lid: int, sl: int, p_key: int, mtu_bytes: int) -> str:
+    """Explain why packets do not go from a port to another of its subnet and back; empty if they do."""
     ends = f"from {devices.name(slot)} to {devices.name(end)}"
     reached = _reached(devices, slot)
     if devices.node_of[end] not in reached:
@@ -39,9 +66,11 @@ def why_lost(devices: Devices, slot: int, *, lid: int, sl: int, p_key: int, mtu_
     return f"the way {ends} errs: {', '.join(dict.fromkeys(bad))}" if bad else ""
 
 
-def _adapter_ports(devices: Devices) -> list[int]:
+def _adapter_ports(devices: Devices, slot: int) -> list[int]:
+    """Return the ports of adapters and routers in the subnet of a port."""
     nodes = (node for node in devices.nodes if not devices.is_switch[node])
-    return [slot for node in nodes for slot in devices.ports_of(node)]
+    subnet = devices.subnet_of[slot]
+    return [port for node in nodes for port in devices.ports_of(node) if devices.subnet_of[port] == subnet]
 
 
 def _reached(devices: Devices, slot: int) -> set[int]:

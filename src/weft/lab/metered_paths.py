@@ -20,10 +20,11 @@ from operator import attrgetter
 from weft import runtime
 from weft.errors import ConfigError
 from weft.fabric.counters import Counter
-from weft.fabric.forwarding import HEADERS_BYTES, Path, Reason, matching_key, walk
+from weft.fabric.forwarding import HEADERS_BYTES, NONE, Reason, matching_key
 from weft.mad import faults
 from weft.mad.carrier import SMP_CLASSES
 from weft.mad.devices import Devices
+from weft.mad.routers import GlobalPath, walk_global
 from weft.mad.subnet import Subnet
 from weft.verbs.carriers.lab.connection import METERS
 from weft.verbs.shm.layout import MeterRecord
@@ -82,9 +83,10 @@ class MeteredPaths:
         path_bits: int,
         p_key: int,
         mtu_bytes: int,
-        gids: bool,
-    ) -> int | None:
-        """Open a path from a port to a LID; return its last slot, or None if the path is not clean.
+        gids: tuple[int, int] | None = None,
+        hop_limit: int = 0,
+    ) -> GlobalPath | None:
+        """Open a path from a port to a LID, with `gids` through routers; return None if the path is not clean.
 
         A program uses a meter for one path only, since more than one of its queue pairs may look at it. The counts of a
         meter are never reset: a request in progress may be counted at any time.
@@ -96,14 +98,18 @@ class MeteredPaths:
             meter.is_open = 0
             self._collect(before)
         devices = self.devices
-        forth = clean_path(devices, slot, lid, sl, p_key, mtu_bytes)
-        if forth is None or self.elsewhere & {slot, forth.end}:
+        dgid, sgid = gids or (NONE, NONE)
+        way = clean_path(devices, slot, lid, sl, p_key, mtu_bytes, dgid, hop_limit)
+        if way is None or self.elsewhere & {slot, way.path.end}:
             return None
+        forth, is_routed = way.path, way.hop_limit != hop_limit
         keys = devices.keys(forth.end)
         answer_key = keys[matching_key(keys, p_key)]
-        back = clean_path(devices, forth.end, devices.lid(slot) + path_bits, sl, answer_key, mtu_bytes)
-        if back is None:
+        to = way.slid if is_routed else devices.lid(slot) + path_bits
+        answers = clean_path(devices, forth.end, to, sl, answer_key, mtu_bytes, sgid, hop_limit)
+        if answers is None:
             return None
+        back = answers.path
         header_bytes = LRH.size + (GRH.size if gids else 0)
         path = MeteredPath(meter=meter, forth=forth.out, back=back.out, sl=sl, header_bytes=header_bytes)
         if before is not None:
@@ -114,7 +120,7 @@ class MeteredPaths:
         meter.is_open = 1
         self._paths[meters, index] = path
         self.any_open = True
-        return forth.end
+        return way
 
     def close_all(self) -> None:
         """Close all paths before a change. A request in progress may still be counted."""
@@ -188,15 +194,32 @@ class MeteredSubnet(Subnet):
 # -- clean paths ------------------------------------------------------------------------------------------------------
 
 
-def clean_path(devices: Devices, slot: int, lid: int, sl: int, p_key: int, mtu_bytes: int) -> Path | None:
-    """Return the path of `mad.packets.carry`, if nothing on it can stop or corrupt a packet. Count nothing."""
+def clean_path(
+    devices: Devices,
+    slot: int,
+    lid: int,
+    sl: int,
+    p_key: int,
+    mtu_bytes: int,
+    dgid: int = NONE,
+    hop_limit: int = 0,
+) -> GlobalPath | None:
+    """Return the path of `mad.packets.carry`, if nothing on it can stop or corrupt a packet. Count nothing.
+
+    It ends at a router if there is no DGID, and is not clean then.
+    """
     if not devices.is_active(slot):
         return None
-    path = walk(devices, slot, dlid=lid, sl=sl, p_key=p_key, size_bytes=mtu_bytes + HEADERS_BYTES)
+    size_bytes = mtu_bytes + HEADERS_BYTES
+    way = walk_global(
+        devices, slot, dlid=lid, sl=sl, p_key=p_key, size_bytes=size_bytes, dgid=dgid, hop_limit=hop_limit
+    )
+    path = way.path
     bad = not devices.erring.isdisjoint(path.out)
     bad |= devices.tap is not None and not devices.tap.slots.isdisjoint(path.out)
-    ends_at_adapter = not devices.is_switch[devices.node_of[path.end]]
-    return path if path.reason is Reason.ARRIVED and ends_at_adapter and not bad else None
+    end = devices.node_of[path.end]
+    ends_at_adapter = not devices.is_switch[end] and end not in devices.routers.nodes
+    return way if path.reason is Reason.ARRIVED and ends_at_adapter and not bad else None
 
 
 def _times_of(devices: Devices) -> Callable[[tuple[int, ...]], tuple[int, int]]:

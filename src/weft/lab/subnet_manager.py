@@ -1,7 +1,7 @@
 """weft's own subnet manager on a host of a lab, as a process beside it: it ends when the lab does.
 
-What it says is in NAME.sm.log, its state in NAME.cache, where `weft sm status` finds it. Signals mean what they mean to
-`weft sm`.
+Its log is NAME.sm.log (NAME.sm-HOST.log if the lab has several subnets), its state is in NAME.cache, where `weft sm
+status` finds it. Signals mean what they mean to `weft sm`.
 """
 
 from __future__ import annotations
@@ -78,9 +78,7 @@ def launch(
         m_key_file=options.m_key_file or (entry.m_key_file if options.protect_tenants else None),
     )
     assert options.state_file is not None
-    place = log or entry.folder / f"{entry.name}.sm.log"
-    if log is None:
-        place.unlink(missing_ok=True)  # the log of an earlier lab of this name
+    place = log or new_log(entry)
     alive, held = os.pipe()  # held by the manager: when it ends, this end can be read
     if os.fork() == 0:
         os.close(alive)
@@ -96,6 +94,13 @@ def launch(
     os.wait()
     os.close(held)
     return Launched(entry, place, options.state_file, alive)
+
+
+def new_log(entry: Entry, host: str = "") -> Path:
+    """Return the log of a new lab's manager, with `host` one of several; that of an earlier lab is deleted."""
+    place = entry.folder / f"{entry.name}.sm{f'-{host}'.replace('/', '-') if host else ''}.log"
+    place.unlink(missing_ok=True)
+    return place
 
 
 def state_file(entry: Entry, host: str) -> Path:

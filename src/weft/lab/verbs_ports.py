@@ -25,9 +25,11 @@ from weft.mad.packets import bad_p_key, bad_q_key
 from weft.mad.subnet import Subnet
 from weft.verbs.carriers.lab.connection import GUIDS_BYTES, QUEUE_PAIR_BITS, Event, Kind, frame, packets_frame
 from weft.wire.headers import BTH, LRH
-from weft.wire.mad import MgmtClass
+from weft.wire.mad import Method, MgmtClass, Status
 from weft.wire.packet import bth_at
 from weft.wire.port_info import PortInfo
+from weft.wire.sa import PathRecord, SaAttribute, SaMad
+from weft.wire.sa_query import component_mask
 from weft.wire.smp import NodeInfo
 
 PROGRAMS_MAX = 255  # at a port; 0xFF would make numbers of groups
@@ -63,6 +65,7 @@ class VerbsPorts:
         self._asking: dict[int, Agent] = {}  # slot -> program that queries the SA
         self._questions: dict[tuple[int, int], Callable[[bytes | None], None]] = {}  # by slot and transaction
         self._transactions = itertools.count(1)
+        self.devices.routers.ask = self._ask_for_path
 
     def slots(self) -> list[int]:
         """Return the slot of every port, once for each program that has it open."""
@@ -95,10 +98,16 @@ class VerbsPorts:
             if number in port.programs and int.from_bytes(self.devices.port_guid(slot), "big") == guid:
                 port.programs[number].push(frame(Kind.EVENT, bytes((Event.RING,))))
 
-    def metered_path(self, program: Program, meter: int, **parameters: Any) -> int:
-        """Open a meter, if the way is clean: the GUID of the port at its other end, else 0."""
-        end = self.metered_paths.open(program.meters, meter, program.slot, **parameters)
-        return 0 if end is None else int.from_bytes(self.devices.port_guid(end), "big")
+    def metered_path(self, program: Program, meter: int, **parameters: Any) -> dict[str, int]:
+        """Open a meter, if the path is clean.
+
+        Return the GUID of the port at its end, 0 if it is not clean, with the SLID and hop limit that arrive there.
+        """
+        way = self.metered_paths.open(program.meters, meter, program.slot, **parameters)
+        if way is None:
+            return {"guid": 0}
+        guid = int.from_bytes(self.devices.port_guid(way.path.end), "big")
+        return {"guid": guid, "slid": way.slid, "hop_limit": way.hop_limit}
 
     # -- packets ------------------------------------------------------------------------------------------------------
 
@@ -168,11 +177,12 @@ class VerbsPorts:
         return slots[device]
 
     def find_host(self, host: str = "", number: int = 0, guid: int = 0) -> dict[str, object]:
-        """Return a host by name, number (from 1) or GUID, with the GUID of its first port."""
+        """Return a host by name, number (from 1) or GUID, with the GID of its first port."""
         for place, node in enumerate(first_adapters(self.devices), 1):
             own = int.from_bytes(self.devices.port_guid(self.devices.slot(node, 1)), "big")
             if place == number or own == guid or (host and adapters_of(self.devices, host)[0].node == node):
-                return {"number": place, "guid": own}
+                prefix = PortInfo.gid_prefix.get(self.devices.info(self.devices.slot(node, 1)))
+                return {"number": place, "gid": prefix << 64 | own}
         raise ConfigError(f"there is no host {host or number or hex(guid)}")
 
     def _slots_of(self, host: str) -> dict[str, int]:
@@ -218,6 +228,26 @@ class VerbsPorts:
         message = mad[:12] + transaction.to_bytes(4, "big") + mad[16:]
         index = self._agents.subnet.default_pkey_index(slot)  # as a kernel does, whatever is at index 0
         self._agents.send(self._asking[slot], message, lid, _SA_TIMEOUT_MS, _SA_RETRIES, index)
+
+    def _ask_for_path(self, slot: int, gid: int) -> None:
+        """Ask the administrator for the path from a router port to a GID of its subnet."""
+        own = self.devices.routers.prefix(slot) << 64 | int.from_bytes(self.devices.port_guid(slot), "big")
+        mask = component_mask(PathRecord, "dgid", "sgid", "numb_path")
+        query = SaMad(
+            method=Method.GET,
+            attribute_id=SaAttribute.PATH_RECORD,
+            component_mask=mask,
+            data=PathRecord(dgid=gid, sgid=own, numb_path=1).raw,
+        )
+
+        def learn(answer: bytes | None) -> None:
+            response = SaMad.unpack(answer) if answer is not None else None
+            if response is None or response.status == Status.BUSY:
+                return  # the last answer stays, and the next packet asks again
+            path = PathRecord() if response.status else PathRecord.unpack(response.data)
+            self.subnet.learn_neighbor(slot, gid, path.dlid, path.sl)
+
+        self.ask_administrator(slot, query.raw, learn)
 
     def _on_answer(self, slot: int, message: bytes, status: int) -> None:
         answer = self._questions.pop((slot, int.from_bytes(message[12:16], "big")), None)

@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from weft.errors import ConfigError
-from weft.fabric.forwarding import ANY, HEADERS_BYTES, Reason, walk
+from weft.fabric.forwarding import ANY, HEADERS_BYTES, NONE, Reason
 from weft.lab.lost_way import why_lost
 from weft.lab.streams import Stream, Streams
 from weft.lab.verbs_ports import Program, VerbsPorts
+from weft.mad.routers import walk_global
 from weft.verbs.carriers.lab.connection import BELL, NUMBER, QUEUE_PAIR_BITS, Kind, frame, frames_in, packets_in
 
 
@@ -99,14 +100,19 @@ class VerbsServer(Streams[_Line]):
     def _metered_path(self, line: _Line, answer: Answer, **parameters: Any) -> None:
         if line.program is None:
             raise ConfigError("no device is attached")
-        answer({"guid": self.ports.metered_path(line.program, **parameters)})
+        answer(self.ports.metered_path(line.program, **parameters))
 
-    def _has_not_taken(self, line: _Line, answer: Answer, lid: int, sl: int, dest_qp: int) -> None:
+    def _has_not_taken(
+        self, line: _Line, answer: Answer, lid: int, sl: int, dest_qp: int, dgid: int = NONE, hop_limit: int = 0
+    ) -> None:
         """Answer whether the program of a queue pair has unread data; not if nothing arrives there."""
         if line.program is None:
             raise ConfigError("no device is attached")
         devices = self.ports.devices
-        way = walk(devices, line.program.slot, dlid=lid, sl=sl, p_key=ANY, size_bytes=HEADERS_BYTES)
+        slot, size_bytes = line.program.slot, HEADERS_BYTES
+        way = walk_global(
+            devices, slot, dlid=lid, sl=sl, p_key=ANY, size_bytes=size_bytes, dgid=dgid, hop_limit=hop_limit
+        ).path
         to = (way.end, dest_qp >> QUEUE_PAIR_BITS) if way.reason is Reason.ARRIVED else None
         unread = (
             line.program.coming or self.unread_bytes(line)

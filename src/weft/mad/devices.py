@@ -31,6 +31,8 @@ from weft.fabric.forwarding import Plane
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
 from weft.fabric.rates import Technology
+from weft.fabric.subnets import subnets_of
+from weft.mad.router_state import Routers
 from weft.mad.tap import Tap
 from weft.mad.traps import Traps
 from weft.wire.port_info import Capability, PortInfo
@@ -96,6 +98,7 @@ class Devices(Plane):
         managed = np.isin(fabric.nodes.kind, list(MANAGED)) & (fabric.network_ports > 0)
         self.nodes: list[int] = np.flatnonzero(managed).tolist()
         self._views: dict[str, tuple[NDArray[Any], memoryview]] = {}
+        self.routers = Routers(self, clock)
         self._forget()
         self.run_on(fabric)
 
@@ -134,6 +137,15 @@ class Devices(Plane):
         self.lid_paths: dict[tuple[int, int, bool], MadPath] = {}
         self.travelled: list[MadPath] = []
         self.generation = 0  # how often links changed
+
+    @cached_property
+    def subnet_of(self) -> list[int]:
+        """The number of each port's subnet, from 1; 0 for ports of routers without a cable."""
+        numbers = np.zeros(len(self.cable), np.int64)
+        for part in subnets_of(self.fabric):
+            numbers[np.isin(self.fabric.ports.node, part.nodes)] = part.number
+            numbers[part.router_ports] = part.number
+        return numbers.tolist()
 
     @cached_property
     def fec(self) -> NDArray[np.int64]:

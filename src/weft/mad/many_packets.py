@@ -4,7 +4,8 @@
     fates.reason == Reason.ARRIVED                which arrived, at fates.end on fates.vl
 
 Counters, violations and traps are those of one packet after the other. What a kernel does not carry goes by `carry`:
-raw and malformed packets, those for QP 0, from a port that is not Active; all, while some cable errs or has a tap.
+raw and malformed packets, those for QP 0, from a port that is not Active; those with a global route header, if there
+are routers; all, while some cable errs or has a tap.
 Packets to groups have as many fates as copies, and are refused here.
 """
 
@@ -64,7 +65,7 @@ def _plain(devices: Devices, slots: NDArray[np.int64], rows: Rows) -> NDArray[np
     following = column(rows, LRH.lnh)
     headers = np.where(following == LNH.GRH, LRH.size + GRH.size, LRH.size) + BTH.size + ICRC_BYTES + VCRC_BYTES
     plain: NDArray[np.bool_] = (length == rows.shape[1]) & (column(rows, LRH.lver) == 0) & (headers <= rows.shape[1])
-    plain &= np.isin(following, (LNH.BTH, LNH.GRH))
+    plain &= np.isin(following, (LNH.BTH,) if devices.routers.nodes else (LNH.BTH, LNH.GRH))
     plain &= np.array([devices.is_active(slot) for slot in range(len(devices.cable))])[slots]
     plain[plain] = _of_bth(rows[plain], BTH.dest_qp) > 0
     plain &= not devices.erring and devices.tap is None

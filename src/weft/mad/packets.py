@@ -8,6 +8,7 @@ Where it goes, and what stops it, is `fabric.forwarding`'s; here is who counts i
 
     PortXmitDiscards            INACTIVE, TOO_LONG, NO_VL, LOOP      PortRcvConstraintErrors, trap 259    INBOUND
     PortRcvSwitchRelayErrors    NO_ROUTE, TURNS_BACK, NO_RELAY       PortXmitConstraintErrors, trap 259   OUTBOUND
+                                HOP_LIMIT, NO_SUBNET, NO_NEIGHBOR    (at routers, see `routers`)
     SymbolErrors, PortRcvErrors BIT_ERROR, the likelier the longer it is  PKeyViolations, trap 257             P_KEY
 
 The VL and the VCRC belong to the link: what the sender wrote there is not looked at, and `as_received` has what the
@@ -28,6 +29,7 @@ from weft.fabric.counters import Counter
 from weft.fabric.forwarding import Reason, allows_inbound, allows_outbound, follow, is_multicast, matching_key
 from weft.mad import transit
 from weft.mad.devices import MAD_WORDS, NONE, Devices, MadPath
+from weft.mad.routers import is_routed, next_subnet, readdressed
 from weft.wire.crc import ICRC_BYTES, VCRC_BYTES, vcrc_bytes
 from weft.wire.fields import Bits
 from weft.wire.headers import BTH, DETH, GRH, LNH, LRH, Opcode
@@ -51,11 +53,15 @@ class Drop:
 
 @dataclass(frozen=True, slots=True)
 class DeliveryResult:
-    """The result of sending a packet. A unicast packet is either delivered to one port or dropped once."""
+    """The result of sending a packet. A unicast packet is either delivered to one port or dropped once.
+
+    A packet that waits in a router for a path is dropped as NOT_RESOLVED here, and sent on later by `carry_on`.
+    """
 
     delivered: tuple[int, ...]
     vls: tuple[int, ...]  # the last link of each delivered packet
     dropped: tuple[Drop, ...]
+    packet: bytes  # with the headers that routers changed
 
 
 def carry(devices: Devices, slot: int, packet: bytes) -> DeliveryResult:
@@ -70,7 +76,14 @@ def carry(devices: Devices, slot: int, packet: bytes) -> DeliveryResult:
         journey.drop(at, wrong or Reason.INACTIVE)
     else:
         journey.go(at)
-    return DeliveryResult(tuple(journey.delivered), tuple(journey.vls), tuple(journey.dropped))
+    return journey.result()
+
+
+def carry_on(devices: Devices, slot: int, packet: bytes) -> DeliveryResult:
+    """Carry a packet on that waited in a router, which it had entered by this port."""
+    journey = _Journey(devices, packet, bth_at(packet))
+    journey.enter_router(slot)
+    return journey.result()
 
 
 def as_received(packet: bytes, vl: int) -> bytes:
@@ -180,9 +193,16 @@ class _Journey:
         self.dropped: list[Drop] = []
         if bth == NONE:
             return
-        self.sl, self.dlid, self.words = LRH.sl.get(packet), LRH.dlid.get(packet), LRH.pkt_len.get(packet)
-        self.p_key = BTH.p_key.get(packet, bth) if bth else NONE
+        self.words, self.p_key = LRH.pkt_len.get(packet), BTH.p_key.get(packet, bth) if bth else NONE
+        self._address(packet)
+
+    def _address(self, packet: bytes) -> None:
+        """Take the addresses from the LRH."""
+        self.packet, self.sl, self.dlid = packet, LRH.sl.get(packet), LRH.dlid.get(packet)
         self.sent, self.received = _counts(self.words, is_multicast(self.dlid))
+
+    def result(self) -> DeliveryResult:
+        return DeliveryResult(tuple(self.delivered), tuple(self.vls), tuple(self.dropped), self.packet)
 
     def go(self, at: int) -> None:
         """Carry the packet and all its copies from the port where it starts."""
@@ -196,11 +216,26 @@ class _Journey:
             crosses=self._cross,
         )
         for _, vl, hop in ways:
-            if hop.reason is Reason.ARRIVED:
+            if hop.reason is Reason.ARRIVED and is_routed(self.devices, hop.slot, self.packet):
+                self.enter_router(hop.slot)
+            elif hop.reason is Reason.ARRIVED:
                 self.delivered.append(hop.slot)
                 self.vls.append(vl)
             elif hop.reason:
                 self.drop(*hop[::2])
+
+    def enter_router(self, at: int) -> None:
+        """Carry the packet on from a router that it entered by this port."""
+        devices, packet = self.devices, self.packet
+        dgid, hop_limit = GRH.dgid.get(packet, LRH.size), GRH.hop_lmt.get(packet, LRH.size)
+        hop = next_subnet(devices, at, dgid=dgid, hop_limit=hop_limit, p_key=self.p_key)
+        if hop.reason is Reason.NOT_RESOLVED:
+            devices.routers.hold(hop.slot, dgid, at, packet)
+        if hop.reason:
+            self.drop(hop.slot, hop.reason)
+            return
+        self._address(readdressed(devices, hop, packet))
+        self.go(hop.slot)
 
     def _cross(self, slot: int, far: int, vl: int) -> bool:
         """Carry the packet over a cable; return False if the cable corrupts it. The far end counts it in both cases."""

@@ -240,10 +240,17 @@ class Subnet:
 
     def send_packet(self, slot: int, packet: bytes) -> packets.DeliveryResult:
         """Send a packet from a port. It counts as delivered when the port accepts it, also without a receiver."""
-        result = packets.carry(self.devices, slot, packet)
+        return self._deliver_packets(packets.carry(self.devices, slot, packet))
+
+    def learn_neighbor(self, slot: int, gid: int, dlid: int, sl: int) -> None:
+        """Store the path from a router port to a GID, DLID 0 for none, and send on the packets that wait for it."""
+        for at, packet in self.devices.routers.learn(slot, gid, dlid, sl):
+            self._deliver_packets(packets.carry_on(self.devices, at, packet))
+
+    def _deliver_packets(self, result: packets.DeliveryResult) -> packets.DeliveryResult:
         for at, vl in zip(result.delivered, result.vls, strict=True):
             for receiver in list(self._packet_receivers.get(at, ())):
-                receiver(packets.as_received(packet, vl))
+                receiver(packets.as_received(result.packet, vl))
         return result
 
     # -- traps ------------------------------------------------------------------------------------------------------
@@ -255,6 +262,7 @@ class Subnet:
         if now_s - self._watched_s >= _WATCH_S:
             self._watched_s = now_s
             devices.traps.watch(devices)
+            devices.routers.watch(devices.traps)
         for slot, mad, dlid in devices.traps.due(devices, now_s):
             self._send_by_lid(slot, bytearray(mad), dlid)
         return devices.traps.next_s()

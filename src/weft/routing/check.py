@@ -135,10 +135,10 @@ def check(
         find_detours(fabric)  # or raise an error
         if hosts_only:
             raise ConfigError("--hosts-only excludes paths to switches, which --paths uses: leave out one of them")
-    return _Walker(fabric, hosts_only).verdict(lanes_known, detour)
+    return TableWalker(fabric, hosts_only).verdict(lanes_known, detour)
 
 
-class _Walker:
+class TableWalker:
     """A fabric and its tables as arrays for the kernels, and names for their results."""
 
     def __init__(self, fabric: Fabric, hosts_only: bool) -> None:
@@ -229,6 +229,20 @@ class _Walker:
             depends, starts, self.edge_at, self.graph.far, self.n_vls, lanes, self.n_vls * detour.parts
         )
         return parts
+
+    def add_dependencies(
+        self, depends: NDArray[np.uint8], sources: NDArray[np.intp], destinations: NDArray[np.intp]
+    ) -> None:
+        """Add the channel dependencies of the paths from some sources to some destinations."""
+        place = np.full(len(self.source), -1, np.int32)
+        place[sources] = np.arange(len(sources), dtype=np.int32)
+        walk.walk_all(
+            *(self.edge_at, self.graph.far, self._far_port, self.ports),
+            *(self.source[sources], self.source_port[sources], self.weight[sources]),
+            *(self.lid[destinations], self.at[destinations], self.out[destinations], place[self.own[destinations]]),
+            *(self.routes, self.path_sl, np.empty((0, 0), np.uint16), self.sl2vl, self.first_pair, self.n_vls),
+            *(depends, *self._counts(), np.empty(0, np.int32), np.empty((0, 2), np.int32)),
+        )
 
     def _counts(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint8]]:
         """Return zeros to count in: pairs by how they end, pairs by hops, and lanes in use."""
@@ -323,7 +337,7 @@ class _Walker:
             if (
                 edge < 0
                 or switch in visited
-                or (end == walk.DROPPED and self._vl(switch, in_port, port, sl) == walk.DROP)
+                or (end == walk.DROPPED and self.find_vl(switch, in_port, port, sl) == walk.DROP)
             ):
                 break
             visited.add(switch)
@@ -347,7 +361,7 @@ class _Walker:
             return f"port {port} is {state.name.capitalize()}, not Active"
         return f"SL {sl} from port {in_port} to port {port} has no VL"
 
-    def _vl(self, switch: int, in_port: int, out_port: int, sl: int) -> int:
+    def find_vl(self, switch: int, in_port: int, out_port: int, sl: int) -> int:
         return int(self.sl2vl[self.first_pair[switch] + in_port * self.ports[switch] + out_port, sl])
 
     def _astray(self, switch: int, port: int) -> str:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from weft.errors import ConfigError, SimulationBug, UnknownName, WeftError
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
+from weft.fabric.subnets import require_one_subnet
 from weft.fabric.tables import NO_ROUTE, Tables
 from weft.routing import ENGINES, OPENSM_ENGINES
 from weft.routing.check import check
@@ -48,6 +49,7 @@ def route(fabric: Fabric, options: Options | None = None, previous: NDArray[np.u
     that the engine still allows are kept, and those that differ are counted.
     """
     options = options or Options()
+    require_one_subnet(fabric, "routing")
     return _route(_subnet(fabric, options, previous), options)
 
 

@@ -164,6 +164,29 @@ def find_cycle(depends, edge_at, far, n_vls):
 
 
 @kernel
+def find_reached(depends, edge_at, far, n_vls, begin):
+    """Return bool[channel]: those that packets in the channels `begin` may wait for in the end, and these."""
+    reached = np.zeros(len(depends), np.bool_)
+    stack = np.empty(len(depends), np.int32)
+    top = 0
+    for channel in begin:
+        reached[channel] = True
+        stack[top] = channel
+        top += 1
+    while top:
+        top -= 1
+        channel = np.int64(stack[top])
+        following, bit = next_waited_for(depends, edge_at, far, n_vls, channel, np.int64(0))
+        while following != -1:
+            if not reached[following]:
+                reached[following] = True
+                stack[top] = following
+                top += 1
+            following, bit = next_waited_for(depends, edge_at, far, n_vls, channel, np.int64(bit))
+    return reached
+
+
+@kernel
 def shortest_cycle(depends, edge_at, far, n_vls, cycle):
     """Return a shortest cycle through any channel of this one, by breadth-first search from each."""
     visited_from = np.full(len(depends), -1, np.int32)

@@ -3,6 +3,8 @@
 A path follows the forwarding tables, and is as wide as its narrowest link. From one port to all others it is one walk
 over arrays: after a fault every host asks again at once. What a query may want of a path, and the order of several
 between two ports (with LMC, those that share no LID come first), is as in OpenSM.
+
+The path to a GID of another subnet is that to the router, whose LID is the DLID; its hop limit allows routers.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from weft.sm.sa import kernels
 from weft.sm.sa.context import Context, Handler, Reply
 from weft.sm.sa.path_query import ANY_PATHS, PathQuery, read_query
 from weft.sm.sa.path_tables import Directory, Pairs, PathTables
+from weft.sm.sa.routers import router_to
 from weft.wire.mad import Method
 from weft.wire.sa import MultiPathRecord, PathRecord, SaAttribute, SaMad, SaStatus
 
@@ -27,6 +30,7 @@ _LINK_LOCAL = 0xFE80 >> 6
 _MULTICAST = 0xFF
 _LINK_LOCAL_SCOPE = 2
 _HOP_LIMIT_MAX = 255
+_DGID, _HOP_LIMIT_AT = slice(8, 24), PathRecord.hop_limit.bit // 8
 _GUID = (1 << 64) - 1
 _LIDS_MAX = 256  # more than a port can have
 _NONE = np.zeros((0, PathRecord.size), np.uint8)
@@ -53,7 +57,8 @@ def answer_paths(sa: Context, request: SaMad, source_slot: int) -> Reply:
         source = _end(sa, query, "sgid", "slid")
         if "dgid" in query.named and query.record.dgid >> 120 == _MULTICAST:
             return _multicast_path(sa, query, source)
-        destination = _end(sa, query, "dgid", "dlid")
+        router = _router(sa, query, source)
+        destination = _end(sa, query, "dgid", "dlid") if router is None else router
     except _Refused as refused:
         return Reply(refused.status)
     tables = sa.path_tables
@@ -75,6 +80,9 @@ def answer_paths(sa: Context, request: SaMad, source_slot: int) -> Reply:
             return Reply(SaStatus.NO_RESOURCES)
         pairs = np.repeat(sources, len(destinations)), np.tile(destinations, len(sources))
         rows = _among(tables, query, *pairs, query.at_most)
+    if router is not None:
+        rows[:, _DGID] = np.frombuffer(query.record.dgid.to_bytes(16, "big"), np.uint8)
+        rows[:, _HOP_LIMIT_AT] = _HOP_LIMIT_MAX
     if "sgid" in query.named and query.record.sgid >> 64 != sa.state.options.subnet_prefix:
         rows[:, 24:40] = np.frombuffer(request.raw[80:96], np.uint8)  # with the prefix that was asked for
     return Reply(records=rows[:1] if query.is_get else rows)
@@ -121,9 +129,23 @@ def _end(sa: Context, query: PathQuery[Any], gid_name: str, lid_name: str) -> in
     return slot
 
 
+def _router(sa: Context, query: PathQuery[PathRecord], source: int | None) -> int | None:
+    """Return the port of the router that leads to the DGID of a query; None if it is of this subnet, or none leads."""
+    if "dgid" not in query.named or _is_local(sa, query.record.dgid):
+        return None
+    sgid = 0 if source is None else int(sa.view.fabric.ports.guid[source])
+    slot = router_to(sa, query.record.dgid, sgid)
+    if slot is not None and query.value("dlid") not in (None, int(sa.directory.lid[slot])):
+        raise _Refused(SaStatus.REQUEST_INVALID)
+    return slot
+
+
+def _is_local(sa: Context, gid: int) -> bool:
+    return gid >> 118 == _LINK_LOCAL or gid >> 64 == sa.state.options.subnet_prefix
+
+
 def _slot_of_gid(sa: Context, gid: int) -> int:
-    local = gid >> 118 == _LINK_LOCAL or gid >> 64 == sa.state.options.subnet_prefix
-    slot = sa.directory.slot_of_guid.get(gid & _GUID) if local else None
+    slot = sa.directory.slot_of_guid.get(gid & _GUID) if _is_local(sa, gid) else None
     if slot is None:
         raise _Refused(SaStatus.INVALID_GID)
     return slot

@@ -14,6 +14,7 @@ from __future__ import annotations
 import functools
 import struct
 from collections.abc import Callable
+from dataclasses import replace
 
 from weft.errors import ConfigError, SubnetError
 from weft.verbs.carriers.lab.connection import QUEUE_PAIR_BITS, Event, Kind, Line, packets_in
@@ -83,7 +84,7 @@ class LabCarrier(Carrier):
         if self.line.is_down or not isinstance(to, AddressVector):
             return False
         try:
-            said = self.line.ask("has_not_taken", _LATE_S, lid=to.lid, sl=to.sl, dest_qp=dest_qp)
+            said = self.line.ask("has_not_taken", _LATE_S, dest_qp=dest_qp, **_to(to))
         except ConfigError:
             return False
         except SubnetError:  # it is the lab that is behind, or gone
@@ -94,7 +95,7 @@ class LabCarrier(Carrier):
         if not isinstance(to, AddressVector):
             return ""
         try:
-            return str(self.line.ask("why_lost", lid=to.lid, sl=to.sl, p_key=p_key, mtu_bytes=mtu_bytes)["why"])
+            return str(self.line.ask("why_lost", p_key=p_key, mtu_bytes=mtu_bytes, **_to(to))["why"])
         except (ConfigError, SubnetError) as error:
             return str(error)
 
@@ -115,9 +116,11 @@ class LabCarrier(Carrier):
         found = self.grants.to(to, p_key, mtu_bytes, dest_qp)
         if found is None:
             return None
-        slid, grh = self._slid(to), bytes(GRH.size) if to.gids is None else _route(to, EMPTY_BYTES)
+        end = found.end  # behind routers packets have another SLID, and a lower hop limit
+        slid = self._slid(to) if end.hop_limit == to.hop_limit else end.slid
+        grh = bytes(GRH.size) if to.gids is None else _route(replace(to, hop_limit=end.hop_limit), EMPTY_BYTES)
         sender = Sender(source=AddressVector(slid, to.gids and to.gids[::-1]), grh=grh, slid=slid, sl=to.sl)
-        ring = functools.partial(self.line.wake, found.guid, found.program)
+        ring = functools.partial(self.line.wake, end.guid, found.program)
         return self._peer_memories.peer(found.handover, sender=sender, meter=found.meter, ring=ring)
 
     # -- receiving ----------------------------------------------------------------------------------------------------
@@ -169,6 +172,11 @@ class LabCarrier(Carrier):
         self.line.close()
         if self._peer_memories is not None:
             self._peer_memories.close()
+
+
+def _to(av: AddressVector) -> dict[str, int]:
+    """Return an address as the lab's questions have it."""
+    return {"lid": av.lid, "sl": av.sl} | ({"dgid": av.gids[0], "hop_limit": av.hop_limit} if av.gids else {})
 
 
 # -- packets ----------------------------------------------------------------------------------------------------------

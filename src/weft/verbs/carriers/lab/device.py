@@ -167,15 +167,15 @@ class LabDevice:
         if address in LOOPBACK:
             return self._gid(self._carrier.facts.guids[0])
         host = self._find(number=number) if 0 < number < 1 << 16 else None
-        return self._gid(int(host["guid"])) if host else address
+        return int(host["gid"]) if host else address
 
     def address_of(self, gid: int) -> int:
-        host = self._find(guid=gid & (1 << 64) - 1) if gid >> 64 == self._carrier.facts.info.gid_prefix else None
-        return _HOSTS + int(host["number"]) if host else gid
+        host = self._find(guid=gid & (1 << 64) - 1)
+        return _HOSTS + int(host["number"]) if host and host["gid"] == gid else gid
 
     def gid_of_host(self, name: str) -> int | None:
         host = self._find(host=name)
-        return self._gid(int(host["guid"])) if host else None
+        return int(host["gid"]) if host else None
 
     def _gid(self, guid: int) -> int:
         return int(self._carrier.facts.info.gid_prefix) << 64 | guid

@@ -29,8 +29,17 @@ class MemoryGrant:
 
     handover: Path
     meter: MeterRecord
-    guid: int  # of the peer's port
     program: int  # its number there
+    end: PathEnd
+
+
+@dataclass(frozen=True, slots=True)
+class PathEnd:
+    """The port at the other end of a path, with the SLID and the hop limit of packets that arrive there."""
+
+    guid: int
+    slid: int
+    hop_limit: int
 
 
 class MemoryGrants:
@@ -44,7 +53,7 @@ class MemoryGrants:
         self._known: dict[
             tuple[object, ...], int
         ] = {}  # path -> meter, which never changes, because other threads may use it
-        self._guids: dict[int, int] = {}  # meter -> port of the peer
+        self._ends: dict[int, PathEnd] = {}  # by meter
         self._refused: dict[int, float] = {}  # meter -> end of the refusal
         self._lock = threading.Lock()  # the lab opens a meter before the thread that asked has the GUID
 
@@ -58,38 +67,38 @@ class MemoryGrants:
     def close(self) -> None:
         """End all grants, when no lab is left that could count or close them."""
         with self._lock:
-            for meter in self._guids:
+            for meter in self._ends:
                 self._meters[meter].is_open = 0
 
     def to(self, av: AddressVector, p_key: int, mtu_bytes: int, dest_qp: int) -> MemoryGrant | None:
         """Return the grant for a path, or None if the lab refuses. All queue pairs with the same path share a meter."""
-        key = av.lid, av.sl, av.path_bits, av.gids is not None, p_key, mtu_bytes
+        key = av.lid, av.sl, av.path_bits, av.gids, av.hop_limit, p_key, mtu_bytes
         with self._lock:
             meter = self._known.setdefault(key, len(self._known))
-            guid = self._open(key, meter) if meter < METERS else None
-        if guid is None:
+            end = self._open(key, meter) if meter < METERS else None
+        if end is None:
             return None
         program = dest_qp >> QUEUE_PAIR_BITS
-        return MemoryGrant(self._handover(guid, program), self._meters[meter], guid, program)
+        return MemoryGrant(self._handover(end.guid, program), self._meters[meter], program, end)
 
-    def _open(self, key: tuple[object, ...], meter: int) -> int | None:
-        """Return the GUID of the port at the other end if the meter is open, or the lab opens it now."""
-        if self._meters[meter].is_open and meter in self._guids:  # an answer that came too late opens it too
-            return self._guids[meter]
+    def _open(self, key: tuple[object, ...], meter: int) -> PathEnd | None:
+        """Return the end of the path if the meter is open, or the lab opens it now."""
+        if self._meters[meter].is_open and meter in self._ends:  # an answer that came too late opens it too
+            return self._ends[meter]
         if self._refused.get(meter, 0) > time.monotonic():
             return None
-        guid = self._ask(key, meter)
-        if guid is None:
+        end = self._ask(key, meter)
+        if end is None:
             self._refused[meter] = time.monotonic() + _ASK_AGAIN_S
         else:
-            self._guids[meter] = guid
-        return guid
+            self._ends[meter] = end
+        return end
 
-    def _ask(self, key: tuple[object, ...], meter: int) -> int | None:
-        """Ask the lab to open the meter; return the GUID of the port at the other end if it did."""
-        path = dict(zip(("lid", "sl", "path_bits", "gids", "p_key", "mtu_bytes"), key, strict=True))
+    def _ask(self, key: tuple[object, ...], meter: int) -> PathEnd | None:
+        """Ask the lab to open the meter; return the end of the path if it did."""
+        names = ("lid", "sl", "path_bits", "gids", "hop_limit", "p_key", "mtu_bytes")
         try:
-            guid = self._line.ask("metered_path", _TIMEOUT_S, meter=meter, **path)["guid"]
+            answer = self._line.ask("metered_path", _TIMEOUT_S, meter=meter, **dict(zip(names, key, strict=True)))
         except (ConfigError, SubnetError):
             return None
-        return int(guid) if guid else None
+        return PathEnd(answer["guid"], answer["slid"], answer["hop_limit"]) if answer["guid"] else None

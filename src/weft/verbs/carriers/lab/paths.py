@@ -29,6 +29,7 @@ _IPV4_GROUP = 0xFF12_4001_0000 << 80  # multicast prefix of the connection manag
 _FULL_MEMBER, _SEND_ONLY = 1, 4
 _Q_KEY = 0x0123_4567  # for all groups of the connection manager
 _GROUP_MTU, _EXACTLY = 4, 2  # 2048 bytes
+_HOP_LIMIT = 64  # within the subnet, where it means nothing
 
 
 def group_of(gid: int, p_key: int) -> int:
@@ -69,7 +70,8 @@ class Paths:
             return None
         path = PathRecord.unpack(raw)
         lid = self._facts().info.lid
-        return AddressVector(path.dlid, gids, sl=path.sl, path_bits=path.slid - lid if path.slid >= lid else 0)
+        bits = path.slid - lid if path.slid >= lid else 0
+        return AddressVector(path.dlid, gids, sl=path.sl, path_bits=bits, hop_limit=path.hop_limit or _HOP_LIMIT)
 
     def join(self, gids: tuple[int, int]) -> AddressVector | None:
         """Join a group, and create it if it does not exist."""
@@ -136,13 +138,19 @@ class Paths:
 class AddressVector:
     """An address vector. Two are equal if they have the same peer: by LID, and by GIDs if they have any.
 
-    Its text has the same fields: processes compare it.
+    GIDs in different subnets are compared alone: the LID is that of one of the routers. The text of an address vector
+    has the compared fields: processes compare it.
     """
 
-    lid: int
+    lid: int = field(compare=False, repr=False)
     gids: tuple[int, int] | None = None  # destination, source
     sl: int = field(default=0, compare=False, repr=False)
     path_bits: int = field(default=0, compare=False, repr=False)
     flow_label: int = field(default=0, compare=False, repr=False)
-    hop_limit: int = field(default=64, compare=False, repr=False)
+    hop_limit: int = field(default=_HOP_LIMIT, compare=False, repr=False)
     traffic_class: int = field(default=0, compare=False, repr=False)
+    peer_lid: int = field(init=False)  # 0 in another subnet
+
+    def __post_init__(self) -> None:
+        is_local = self.gids is None or self.gids[0] >> 64 == self.gids[1] >> 64 or self.gids[0] >> 120 == _MULTICAST
+        object.__setattr__(self, "peer_lid", self.lid if is_local else 0)

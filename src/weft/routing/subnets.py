@@ -1,0 +1,175 @@
+"""Prove the tables of a fabric of several subnets: each subnet by itself, and waits across routers.
+
+verdict = check_subnets(fabric)         a fabric with tables, as a lab has; without tables each subnet is routed first
+print(verdict.explain())
+
+Within a subnet a router port is an end, and `check` proves the subnet as any other. Across subnets, a packet that
+enters a router by port q waits there for another port r of the router. A cycle of such waits must pass from a router
+port p, by channels of p's subnet, to another router port q: so p reaches q if a packet from p can wait, over the
+channel dependencies of the subnet, for a channel that leads into q. If the ports of routers have no cycle of such
+steps, and no subnet has one of its own, nothing can deadlock. Packets from router to router are left out: only adjacent
+subnets are reached, so there are none. The lanes of channels into a router are not told apart, so a cycle that is
+reported may be impossible, but none is missed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.fabric.kinds import NodeKind
+from weft.fabric.model import Fabric
+from weft.fabric.subnets import SubnetPart, subnets_of
+from weft.fabric.tables import NO_ROUTE
+from weft.routing.check import TableCheck, TableWalker, check
+from weft.routing.engine import Options
+from weft.routing.kernels import walk
+from weft.routing.route import route
+
+Steps = dict[str, set[str]]  # router port -> router ports of the same subnet whose channels its packets may wait for
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubnetsCheck:
+    """The result of `check_subnets`."""
+
+    spec: str
+    subnets: tuple[TableCheck, ...]
+    routers: int
+    router_loop: tuple[str, ...]  # router ports, in and out by turns, of a cycle of waits across subnets; empty if none
+
+    @property
+    def ok(self) -> bool:
+        return all(verdict.ok for verdict in self.subnets) and not self.router_loop
+
+    @property
+    def missing(self) -> int:
+        return sum(verdict.missing for verdict in self.subnets)
+
+    @property
+    def hops(self) -> dict[int, int]:
+        """The pairs that arrive in all subnets, by the number of links between switches."""
+        counts: dict[int, int] = {}
+        for verdict in self.subnets:
+            for hops, pairs in verdict.hops.items():
+                counts[hops] = counts.get(hops, 0) + pairs
+        return dict(sorted(counts.items()))
+
+    def explain(self) -> str:
+        """Describe the result; the first line is a summary."""
+        proved = sum(verdict.ok for verdict in self.subnets)
+        routers = f"{self.routers} router{'s' * (self.routers > 1)}"
+        across = "no credit loop across them"
+        if self.router_loop:
+            across = "packets may wait for each other across them"
+        elif proved < len(self.subnets):
+            across = "waits across them add no credit loop"
+        lines = [f"{self.spec}: {proved} of {len(self.subnets)} subnets proved, joined by {routers}: {across}"]
+        lines += [line for verdict in self.subnets for line in verdict.explain().splitlines()]
+        if self.router_loop:
+            lines.append(f"cycle of router ports: {' -> '.join([*self.router_loop, self.router_loop[0]])}")
+            lines.append("  Use one router, or cable all routers of a subnet to the same switch.")
+        return "\n".join(lines)
+
+
+def check_subnets(fabric: Fabric, *, hosts_only: bool = False) -> SubnetsCheck:
+    """Check each subnet, and the waits across routers; see the module."""
+    verdicts, steps = [], Steps()
+    for part in subnets_of(fabric):
+        own = _take_subnet(fabric, part)
+        if not (own.tables.lft != NO_ROUTE).any():
+            own = route(own, Options()).fabric
+        verdicts.append(check(own, hosts_only=hosts_only))
+        steps |= _router_steps(own)
+    return SubnetsCheck(
+        spec=fabric.spec,
+        subnets=tuple(verdicts),
+        routers=len(fabric.of_kind(NodeKind.ROUTER)),
+        router_loop=_find_loop(steps),
+    )
+
+
+def _take_subnet(fabric: Fabric, part: SubnetPart) -> Fabric:
+    """Return one subnet with its routers, whose other ports have no cables."""
+    keep = np.zeros(len(fabric.nodes), bool)
+    keep[part.nodes] = keep[fabric.ports.node[part.router_ports]] = True
+    inside = np.isin(fabric.ports.node, part.nodes)
+    inside[part.router_ports] = True
+    links = inside[fabric.links.a] & inside[fabric.links.b]
+    own = fabric.subset(keep, links)
+    return replace(own, spec=f"subnet {part.number}")
+
+
+# -- waits in a subnet ------------------------------------------------------------------------------------------------
+
+
+def _router_steps(fabric: Fabric) -> Steps:
+    """Return the steps between the router ports of one subnet."""
+    walker = TableWalker(fabric, hosts_only=True)
+    graph, n_vls = walker.graph, walker.n_vls
+    first = fabric.first_port[graph.switches]
+    slots = fabric.ports.peer[first[walker.at] + walker.out]  # [destination] -> port
+    to_router = fabric.nodes.kind[fabric.ports.node[slots]] == NodeKind.ROUTER
+    depends = np.zeros((len(graph.far) * n_vls, (walker.edge_at.shape[1] * n_vls + 7) // 8), np.uint8)
+    from_hosts, from_routers = (np.unique(walker.own[mask]) for mask in (~to_router, to_router))
+    walker.add_dependencies(depends, from_hosts, np.arange(len(slots)))
+    walker.add_dependencies(depends, from_routers, np.flatnonzero(~to_router))
+    names = {slot: fabric.port(slot).name for slot in np.unique(slots[to_router]).tolist()}
+    entrances = {slot: _channels_to(walker, np.flatnonzero(slots == slot)) for slot in names}
+    steps: Steps = {}
+    for slot, name in names.items():
+        some = int(np.flatnonzero(slots == slot)[0])
+        begin = _channels_from(walker, int(walker.at[some]), int(walker.out[some]), np.flatnonzero(~to_router))
+        waited_for = walk.find_reached(depends, walker.edge_at, graph.far, n_vls, begin)
+        steps[name] = {names[other] for other, channels in entrances.items() if waited_for[channels].any()}
+    return steps
+
+
+def _channels_from(walker: TableWalker, switch: int, port: int, destinations: NDArray[np.intp]) -> NDArray[np.int32]:
+    """Return the first channels of packets that enter a switch by a port."""
+    channels = set()
+    for lid in walker.lid[destinations[walker.at[destinations] != switch]].tolist():
+        out = int(walker.routes[lid, switch])
+        edge = int(walker.edge_at[switch, out]) if out < walker.ports[switch] else -1
+        sl = int(walker.path_sl[lid, switch]) if len(walker.path_sl) else 0
+        vl = walker.find_vl(switch, port, out, sl) if len(walker.sl2vl) and edge >= 0 else 0
+        if edge >= 0 and vl < walker.n_vls:
+            channels.add(edge * walker.n_vls + vl)
+    return np.array(sorted(channels), np.int32)
+
+
+def _channels_to(walker: TableWalker, destinations: NDArray[np.intp]) -> NDArray[np.int64]:
+    """Return the last channels of packets to some LIDs of one port, on every lane."""
+    graph, switch = walker.graph, walker.at[destinations[0]]
+    enters = np.flatnonzero(graph.far == switch)
+    used = (walker.routes[walker.lid[destinations]][:, graph.near[enters]] == graph.port[enters]).any(axis=0)
+    channels: NDArray[np.int64] = (enters[used][:, None] * walker.n_vls + np.arange(walker.n_vls)).ravel()
+    return channels
+
+
+# -- cycles of routers ------------------------------------------------------------------------------------------------
+
+
+def _find_loop(steps: Steps) -> tuple[str, ...]:
+    """Return a cycle of router ports: from one to another of its subnet, then to another of that router."""
+    by_router: dict[str, list[str]] = {}
+    for port in steps:
+        by_router.setdefault(port.rpartition("/")[0], []).append(port)
+    done: set[str] = set()
+
+    def search(port: str, trail: list[tuple[str, str]]) -> tuple[str, ...]:
+        for begin, (visited, _) in enumerate(trail):
+            if visited == port:
+                return tuple(name for pair in trail[begin:] for name in pair)
+        if port in done:
+            return ()
+        for entered in sorted(steps[port]):
+            for left in by_router[entered.rpartition("/")[0]]:
+                if left != entered and (loop := search(left, [*trail, (port, entered)])):
+                    return loop
+        done.add(port)
+        return ()
+
+    return next((loop for port in steps if (loop := search(port, []))), ())

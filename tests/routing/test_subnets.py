@@ -1,0 +1,72 @@
+"""The proof of several subnets together: each by itself, and waits across routers."""
+
+from __future__ import annotations
+
+import pytest
+
+import weft
+from weft.errors import ConfigError
+from weft.fabric.tables import NO_ROUTE
+from weft.routing.subnets import _find_loop, check_subnets
+
+
+def test_every_subnet_is_proved_and_named():
+    verdict = weft.check("subnets:2,of=star:hosts=4")
+    assert verdict.ok
+    assert (len(verdict.subnets), verdict.routers, verdict.missing, verdict.hops) == (2, 1, 0, {0: 60})
+    first, *rest = verdict.explain().splitlines()
+    assert first == ("subnets:2,of=star:hosts=4: 2 of 2 subnets proved, joined by 1 router: no credit loop across them")
+    assert [line.partition(":")[0] for line in rest] == ["subnet 1", "subnet 2"]
+
+
+def test_two_routers_at_the_top_of_trees_close_no_cycle():
+    assert weft.check("subnets:2,routers=2,of=fat-tree:hosts=12,radix=8").ok
+
+
+def test_two_routers_on_a_mesh_close_a_cycle_and_one_does_not():
+    """Packets from router1 share links with packets to router2, in both subnets."""
+    assert weft.check("subnets:2,of=mesh:3x3").ok
+    verdict = weft.check("subnets:2,routers=2,of=mesh:3x3")
+    assert all(subnet.ok for subnet in verdict.subnets)
+    assert not verdict.ok
+    assert verdict.router_loop == ("router1/1", "router2/1", "router2/2", "router1/2")
+    assert "packets may wait for each other across them" in verdict.explain().splitlines()[0]
+
+
+def test_tables_of_a_running_fabric_are_proved_as_they_are():
+    """One subnet has tables with a hole, as a lab may have; LIDs of both subnets are the same."""
+    fabric = weft.load("subnets:2,of=star:hosts=2")
+    names, tables = list(fabric.nodes.name), fabric.tables
+    for number in (1, 2):
+        for lid, name in enumerate((f"s{number}-leaf1", f"s{number}-h1", f"s{number}-h2"), 1):
+            tables.lid[fabric.first_port[names.index(name)] + (lid > 1)] = lid
+        tables.lid[fabric.first_port[names.index("router1")] + number] = 4
+    tables.lft[:] = NO_ROUTE
+    tables.lft[:, 1:5] = (0, 1, 2, 3)
+    assert check_subnets(fabric).ok
+    tables.lft[1, 2] = NO_ROUTE
+    verdict = check_subnets(fabric)
+    assert [subnet.ok for subnet in verdict.subnets] == [True, False]
+    assert "s2-leaf1 has no entry for LID 2" in verdict.explain()
+
+
+def test_paths_through_intermediate_switches_are_for_one_subnet():
+    with pytest.raises(ConfigError, match="--paths ugal works on one subnet"):
+        weft.check("subnets:2,of=star:hosts=2", paths="ugal")
+
+
+@pytest.mark.parametrize(
+    ("steps", "loop"),
+    [
+        ({"r1/1": set(), "r1/2": set()}, ()),
+        ({"r1/1": {"r1/1"}, "r1/2": set()}, ()),  # it waits for itself and leaves by port 2, where nothing waits
+        ({"r1/1": {"r1/1"}, "r1/2": {"r1/2"}}, ("r1/1", "r1/1", "r1/2", "r1/2")),
+        ({"r1/1": {"r2/1"}, "r1/2": set(), "r2/1": set(), "r2/2": set()}, ()),
+        (
+            {"r1/1": {"r2/1"}, "r1/2": set(), "r2/1": set(), "r2/2": {"r1/2"}},
+            ("r1/1", "r2/1", "r2/2", "r1/2"),
+        ),
+    ],
+)
+def test_loop_passes_from_router_to_router(steps, loop):
+    assert _find_loop(steps) == loop
