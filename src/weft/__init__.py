@@ -26,6 +26,7 @@ Predict
     simulate     run traffic by the packet, flow or analytic engine
     time         predict a collective, as nccl-tests would measure it
     train        predict a step of a training job
+    infer        predict throughput and latency of a served model
 Plan and buy
     compare      compare InfiniBand, RoCE and TCP for a job
     plan         size a cluster; place, cable and price it
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from weft.api.fabrics import load as load
     from weft.api.fabrics import summarise as summarise
     from weft.api.operations import diagnose as diagnose
+    from weft.api.predictions import infer as infer
     from weft.api.predictions import simulate as simulate
     from weft.api.predictions import time as time
     from weft.api.predictions import train as train
@@ -70,7 +72,7 @@ _MODULES = {
     "weft.fabric.model": ("Fabric",),
     "weft.api.fabrics": ("load", "summarise", "draw", "export"),
     "weft.api.routes": ("route", "check", "rate", "path"),
-    "weft.api.predictions": ("simulate", "time", "train"),
+    "weft.api.predictions": ("simulate", "time", "train", "infer"),
     "weft.api.purchases": ("compare", "plan", "bill"),
     "weft.api.operations": ("diagnose",),
 }

@@ -1,4 +1,4 @@
-"""Predict times: of traffic, of a collective, of a training step."""
+"""Predict times: of traffic, of a collective, of a training step, of a served model."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from weft.sim.engine import Memory, Network, Options
 if TYPE_CHECKING:
     from weft.collectives.nccl.bench import Row
     from weft.collectives.ranks import Ranks
+    from weft.inference.prediction import Inference
     from weft.sim.result import Result
     from weft.sim.traffic import Traffic
     from weft.training.job import Run
@@ -278,3 +279,92 @@ def train(
     slowest = None if slowest is None else read_number("--slowest", slowest)
     clock = find_engine(read_text("--engine", engine))
     return predict(find(str(model)), sites, layout, engine=clock, slowest=slowest).runs[0]
+
+
+def infer(
+    model: str,
+    fabric: FabricLike | None = None,
+    *,
+    input: int = 1024,  # noqa: A002  as --input
+    output: int | None = None,
+    concurrency: int = 0,
+    batch: int = 0,
+    phase: str = "",
+    gpus: int | None = None,
+    servers: str | int | Sequence[str] = "",
+    server: str | None = None,
+    network: str | None = None,
+    paths: str | None = None,
+    framework: str = "vllm",
+    engine: str = "flow",
+    seed: int = 1,
+    **deployment: Any,
+) -> Inference:
+    """Predict throughput and latency of a served model, as `weft infer` does.
+
+    Parameters
+    ----------
+    model
+        `llama3-70b`, `deepseek-v3`, ..., or the path of a Hugging Face config.json.
+    fabric
+        As in `weft.train`.
+    input, output
+        The tokens of a prompt and of an answer; 128 by default. In the phase `decode`, `input` is the cached tokens.
+    concurrency, batch
+        The users of a closed loop; or the requests of a static batch. By default all requests wait, and steps are full.
+    phase
+        `prefill` or `decode`, if only one of them runs.
+    gpus, servers, server
+        As in `weft.train`; by default the GPUs of one replica.
+    network, paths
+        As in `weft.time`.
+    framework
+        `vllm`, `sglang` or `tensorrt-llm`.
+    engine
+        `flow`, `analytic` or `packet`, for the network between servers.
+    seed
+        Random seed for ECMP hashing.
+    deployment
+        Fields of `weft.inference.deployment.Deployment`: `tp=8`, `dp=32`, `ep=32`, `weights="fp8"`, `kv="fp8"`,
+        `overlap=True`, `drafts=1`, ...
+
+    Returns
+    -------
+    Inference
+        `tokens_per_s`, `tokens_per_s_per_gpu`, `served.ttft_s`, `served.tpot_s`, `served.parts`, `bottleneck`,
+        `band("tokens_per_s")` and `table`, step times by number of tokens.
+
+    Examples
+    --------
+    >>> run = weft.infer("llama3-8b", server="dgx-h100", weights="fp8", concurrency=32)
+    >>> run.bottleneck, run.served.ttft_s < 0.1
+    ('products', True)
+    """
+    from weft.inference.deployment import Deployment, find_deployment
+    from weft.inference.load import Load
+    from weft.inference.load import default_output as choose_output
+    from weft.inference.prediction import infer as predict
+    from weft.sim.engines import find_engine
+
+    fields = read_fields("field of a deployment", deployment, Deployment)
+    cabled = fabric.fabric if isinstance(fabric, Routing) else fabric
+    deployed = find_deployment(
+        str(model),
+        cabled if cabled is None or isinstance(cabled, Fabric) else read_spec(cabled),
+        gpus=None if gpus is None else read_whole("gpus", gpus),
+        servers=read_names("servers", servers),
+        server=server,
+        network=network,
+        paths=paths,
+        seed=read_whole("seed", seed),
+        framework=read_text("--framework", framework),
+        **fields,
+    )
+    load = Load(
+        input=read_whole("input", input),
+        output=choose_output(phase) if output is None else read_whole("output", output),
+        concurrency=read_whole("concurrency", concurrency),
+        batch=read_whole("batch", batch),
+        phase=read_text("--phase", phase),
+    )
+    return predict(deployed, load, find_engine(read_text("--engine", engine)))

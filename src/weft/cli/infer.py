@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from weft.inference.load import Load
     from weft.inference.prediction import Inference
 
-OUTPUT_TOKENS = 128
-
 
 def infer(
     model: Annotated[str, NAMES_FILE] = "",
@@ -40,6 +38,7 @@ def infer(
         The name of a model, llama3-70b or deepseek-v3, or the path of a Hugging Face config.json. Not with
         --validate.
     """
+    from weft.inference.deployment import check_effect
     from weft.inference.prediction import compare_fabrics, find_pareto
     from weft.inference.prediction import infer as predict
     from weft.sim.engines import find_engine
@@ -59,7 +58,10 @@ def infer(
             names = [name.strip() for name in outputs.fabrics.split(",") if name.strip()]
             runs = compare_fabrics(_named(model), names, load, clock, **_place(where), **_fields(cut))
         else:
-            runs = [predict(find(model, where, cut), load, clock)]
+            deployment = find(model, where, cut)
+            if where.engine is not None:
+                check_effect("--engine", deployment.site, _fields(cut))
+            runs = [predict(deployment, load, clock)]
     _print(runs, outputs)
 
 
@@ -72,9 +74,9 @@ def find(model: str, where: Where, cut: Cut, sizes: Mapping[str, int] | None = N
 
 def read_load(requests: Requests) -> Load:
     """Return the load of these options."""
-    from weft.inference.load import Load
+    from weft.inference.load import Load, default_output
 
-    output = (0 if requests.phase else OUTPUT_TOKENS) if requests.output is None else requests.output
+    output = default_output(requests.phase) if requests.output is None else requests.output
     return Load(**asdict(requests) | {"output": output})
 
 

@@ -85,7 +85,7 @@ def print_trust(runs: Sequence[Inference], *, explain: bool) -> None:
     out, first = console(), runs[0]
     more = "" if explain else " More: --explain"
     bands = [run.band("tokens_per_s") for run in runs]
-    kinds = dict.fromkeys(f"{band.kind} ({band.clusters} models)" for band in bands)
+    kinds = dict.fromkeys(f"{band.kind} ({band.clusters} model{'s' * (band.clusters > 1)})" for band in bands)
     far = dict.fromkeys(reason for band in bands for reason in band.far)
     warning = f" Beware: {'; '.join(far)}." if far else ""
     out.print(

@@ -10,6 +10,7 @@ through an all-reduce. Experts are spread over ep GPUs, each cut over tp * dp / 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -251,7 +252,16 @@ def find_deployment(
     if gpus is None and not servers and is_catalog:
         gpus = fields.get("tp", 1) * fields.get("pp", 1) * fields.get("dp", 1)
     site = find_site(fabric, gpus=gpus, servers=servers, server=server, seed=seed, network=network, paths=paths)
+    for flag in (f"--{name}" for name, value in (("network", network), ("paths", paths)) if value is not None):
+        check_effect(flag, site, fields)
     engine = find_engine(framework)
     has_narrow_kv = engine.narrow_kv and fields.get("weights") in _NARROW
     formats = {"kv": "fp8" if has_narrow_kv else "bf16"}
     return Deployment(model=transformer, site=site, engine=engine, **formats | fields)
+
+
+def check_effect(flag: str, site: Site, fields: Mapping[str, Any]) -> None:
+    """Refuse an option of the network if no replica lies on several servers."""
+    gpus = fields.get("tp", 1) * fields.get("pp", 1) * fields.get("dp", 1)
+    if gpus <= site.template.gpus:
+        raise ConfigError(f"{flag} changes nothing here: a replica of {gpus} GPUs sends nothing over the network")

@@ -20,6 +20,7 @@ from weft.errors import ConfigError, find_named
 from weft.inference.step import Step
 from weft.training.layers import Time
 
+_OUTPUT_TOKENS = 128
 _PHASES = ("prefill", "decode")
 _ROUNDS = 200
 _CLOSE = 1e-3  # change of the decoding requests at which a search ends
@@ -54,6 +55,11 @@ class Load:
     @property
     def kind(self) -> str:
         return self.phase or ("static" if self.batch else "closed" if self.concurrency else "offline")
+
+
+def default_output(phase: str) -> int:
+    """Return the tokens of an answer if none are given: one phase alone has no answers."""
+    return 0 if phase else _OUTPUT_TOKENS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
