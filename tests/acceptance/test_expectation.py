@@ -148,11 +148,11 @@ def test_the_command_checks_outputs_against_a_file(pair, tmp_path, capsys, monke
         rows = zip(curve.sizes_bytes, curve.expected, strict=True)
         lines = ["  RDMA_Write BW Test", "BW average[Gb/sec]", *(f"{size} 100 1.0 {value}" for size, value in rows)]
         (tmp_path / f"{name}.txt").write_text("\n".join(lines))
-    status, text = run("--check", str(tmp_path / "good.txt"))
+    status, text = run("--measured", str(tmp_path / "good.txt"))
     assert (status, text.partition("\n")[0]) == (0, "1 of 1 tests pass.")
-    status, text = run("--check", str(tmp_path / "bad.txt"), "--json")
+    status, text = run("--measured", str(tmp_path / "bad.txt"), "--json")
     (facts,) = json.loads(text)
     assert (status, facts["passed"], facts["causes"]) == (1, False, ["one adapter at half its rate"])
-    status, text = run("--check", str(tmp_path / "bad.txt"))
+    status, text = run("--measured", str(tmp_path / "bad.txt"))
     assert "ib_write_bw of bad.txt fails as with one adapter at half its rate. Check: ibstat" in text
     assert run("--servers", "1")[0] == 2

@@ -69,7 +69,7 @@ def test_an_old_output_takes_its_name_from_the_option_or_the_file(tmp_path):
         *read_outputs(written(tmp_path, OLD, "alltoall_perf-2.log")),
     ):
         assert (output.program, output.ranks, output.values) == ("alltoall_perf", None, [71.25])
-    with pytest.raises(ConfigError, match=r"run\.txt:1: nothing names the test: give --check all_reduce_perf=FILE"):
+    with pytest.raises(ConfigError, match=r"run\.txt:1: nothing names the test: give --measured all_reduce_perf=FILE"):
         read_outputs(written(tmp_path, OLD))
 
 

@@ -77,6 +77,7 @@ def test_exceptions_are_still_needed():
 
 _FILE, _PROGRAM, _CHANGE = "writes a file", "runs a program, which prints", "changes a lab, and answers nothing"
 _WITHOUT_JSON = {
+    "follow": "prints changes as they come; weft history --json has them",
     "draw": _FILE,
     "server": _FILE,
     "study": _FILE,

@@ -104,7 +104,7 @@ def test_the_command_prints_json_and_fails_for_an_unsafe_change(capsys, monkeypa
         printed = capsys.readouterr()
         return int(ended.value.code), printed.out, printed.err
 
-    status, out, _ = run("--fault", "cut:leaf1/5", "--job", JOBS[0], "--json")
+    status, out, _ = run("--fault", "cut:leaf1/5", "--jobs", JOBS[0], "--json")
     facts = json.loads(out)
     assert (status, facts["safe"], facts["jobs"][0]["name"]) == (0, True, "train")
     status, out, _ = run("--fault", "cut:h3/1")

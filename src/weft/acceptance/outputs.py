@@ -95,7 +95,7 @@ class _Reader:
         elif _NCCL_HEAD.match(line):
             self.columns = line.lstrip("#").split()
             if not self.program:
-                raise FileError(self.source, number, "nothing names the test: give --check all_reduce_perf=FILE")
+                raise FileError(self.source, number, "nothing names the test: give --measured all_reduce_perf=FILE")
             return Output(source=self.source, program=self.program, ranks=self.ranks or None)
         elif match := _PERFTEST_HEAD.match(line):
             kind = "lat" if match[3] == "Latency" else "bw"

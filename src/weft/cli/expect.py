@@ -30,7 +30,7 @@ def expect(
     spec: Annotated[str, NAMES_FILE],
     /,
     *,
-    check: Annotated[tuple[str, ...], Parameter(name=["--check", "-c"])] = (),
+    measured: Annotated[tuple[str, ...], Parameter(name=["--measured", "-m"])] = (),
     kinds: Kinds = "",
     servers: Servers = "",
     network: str | None = None,
@@ -49,7 +49,7 @@ def expect(
     ----------
     spec
         A topology, `superpod:su=1`, the path of a fabric's file, or a file that `weft expect -o` wrote.
-    check
+    measured
         The output of nccl-tests, rccl-tests, perftest or an OSU program; - is standard input. For an old nccl-tests,
         whose output does not name the test, all_reduce_perf=FILE. Repeat it for several.
     network
@@ -57,13 +57,13 @@ def expect(
     paths
         Choice of paths: table, adaptive, ecmp or spray. [table; ecmp on Ethernet]
     gpudirect
-        Expect adapters to read and write GPU memory; otherwise data is copied through host memory.
+        Let adapters read and write GPU memory; otherwise data is copied through host memory.
     nccl
         NCCL version to model: 2.18 to 2.32. [2.30]
     ppn
-        Processes on each server in OSU's collectives.
+        Processes per server, in OSU's collectives.
     output
-        Write all expected and acceptable values as JSON, for this command and for scripts.
+        The file to write: all expected and acceptable values as JSON, for this command and for scripts.
     """
     expectation = _expectation(
         spec,
@@ -79,8 +79,8 @@ def expect(
         from weft.acceptance import write_expectation
 
         write_expectation(expectation, output)
-    if check:
-        _check(expectation, check, form)
+    if measured:
+        _check(expectation, measured, form)
     elif form.is_data:
         print_data(form, [_facts(curve) for curve in expectation.tests], "rows")
     else:

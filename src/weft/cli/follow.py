@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _DATABASE = "fabric.db"
-Database = Annotated[str, Parameter(help="A file of SQLite, or postgresql://user@host/name.")]
+Database = Annotated[str, Parameter(help="Database: a file of SQLite, or postgresql://user@host/name.")]
 
 
 def follow(
     *,
     database: Database = _DATABASE,
     every: float = 1.0,
-    polls: Whole = 0,
+    times: Whole = 0,
     keep_days: float = 90.0,
     subnet: Subnet = THE_LAB,
 ) -> None:
@@ -39,7 +39,7 @@ def follow(
     ----------
     every
         Seconds between two polls.
-    polls
+    times
         End after so many polls. [until Ctrl-C]
     keep_days
         Delete facts that ended longer ago.
@@ -49,8 +49,8 @@ def follow(
 
     if not 0.1 <= every <= 86_400:
         raise ConfigError(f"--every must be 0.1 to 86,400 seconds, got {every:g}")
-    if keep_days <= 0 or polls < 0:
-        raise ConfigError("--keep-days must be above 0, and --polls 0 or more")
+    if keep_days <= 0 or times < 0:
+        raise ConfigError("--keep-days must be above 0, and --times 0 or more")
     history = History(database)
     poller = subnet.new_poller()
     follower = Follower(poller, history)
@@ -65,7 +65,7 @@ def follow(
             number += 1
             if number % 1000 == 1:
                 history.forget(time.time() - keep_days * _UNITS_S["d"])
-            if number == polls:
+            if number == times:
                 return
             time.sleep(max(every - (time.monotonic() - begun_s), 0))
     except KeyboardInterrupt:

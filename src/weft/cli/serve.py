@@ -81,7 +81,7 @@ def serve(
     name
         Name of the lab, with SPEC: its database is kept for the next time. Without a name both end with the service.
     database
-        sqlite:////var/lib/weft/ledger.db or postgresql://user@host/name. [a file per fabric in XDG_STATE_HOME]
+        Database: sqlite:////var/lib/weft.db or postgresql://user@host/name. [a file per fabric in XDG_STATE_HOME]
     host
         The address to listen on. Other machines are served only with TLS.
     port

@@ -6,9 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from cyclopts import Parameter
-
-from weft.cli.arguments import NAMES_FILE, TABLES, Faults, File, Form, Whole
+from weft.cli.arguments import NAMES_FILE, TABLES, Faults, File, Form, RoutingEngine, Whole
 from weft.cli.output import console, print_data, progress_bar, table
 from weft.cli.subnets import THE_LAB, Subnet
 from weft.errors import ConfigError
@@ -26,8 +24,8 @@ def whatif(
     /,
     *,
     fault: Faults = (),
-    routing_engine: Annotated[str, Parameter(name=("--routing-engine", "-R"))] = "",
-    job: tuple[str, ...] = (),
+    routing_engine: RoutingEngine = "",
+    jobs: tuple[str, ...] = (),
     tables: File = None,
     subnet: Subnet = THE_LAB,
     seed: Whole = 1,
@@ -42,23 +40,20 @@ def whatif(
     ----------
     spec
         A topology or the path of a file. [the subnet of a running lab, read by MADs with its tables and its load]
-    routing_engine
-        Routing engine after the change: fat-tree, up-down, min-hop, dfsssp, dimension-order or dragonfly. [auto, near
-        to the present tables]
-    job
+    jobs
         A job as in `weft load`: 'train=all-to-all:h[1-64]@80%'. Repeat it for several. [those of the lab]
     tables
-        The present forwarding tables of a file: a folder of OpenSM's dumps, or one file of routes.
+        Forwarding tables dumped by OpenSM, the present ones of a file: a folder, or one file of routes.
     seed
-        Random seed of permutations.
+        Random seed, for permutations.
     """
     from weft.twin import Change, ask
 
     change = Change(faults=fault, routing_engine=routing_engine)
     with progress_bar("reading the fabric") as step:
-        fabric, jobs = _present(spec, tables, subnet)
+        fabric, present_jobs = _present(spec, tables, subnet)
         step(description="routing and checking")
-        answer = ask(fabric, change, job or jobs, seed=seed)
+        answer = ask(fabric, change, jobs or present_jobs, seed=seed)
     if form.is_data:
         print_data(form, _facts(answer), "jobs")
     else:
