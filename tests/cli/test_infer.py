@@ -39,7 +39,12 @@ def test_first_screen_is_the_answer_one_table_and_one_line_on_trust(capsys):
 def test_parts_add_up_to_the_step_and_options_are_in_the_json(capsys):
     data = json_of(capsys, *SMALL, "--weights", "fp8")
     assert sum(data["parts_s"].values()) == pytest.approx(data["step_s"])
-    assert data["options"]["formats"] == {"weights": "fp8", "kv": "bf16", "products": "fp8"}
+    assert data["options"]["formats"] == {
+        "weights": "fp8",
+        "dense_weights": "fp8",
+        "kv": "bf16",
+        "products": "fp8",
+    }
     low, high = data["bands"]["tokens_per_s"]
     assert low < data["tokens_per_s"] <= high
 

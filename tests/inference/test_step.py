@@ -7,6 +7,7 @@ from math import inf
 import pytest
 
 from weft.errors import ConfigError
+from weft.inference.communication import Exchange
 from weft.inference.deployment import Deployment, find_deployment
 from weft.inference.load import Load, serve
 from weft.inference.prediction import infer
@@ -101,3 +102,31 @@ def test_more_users_give_more_tokens_and_wait_longer():
 def test_model_that_does_not_fit_is_refused():
     with pytest.raises(ConfigError, match="does not fit: weights and activations take"):
         deploy(tp=1)
+
+
+def test_experts_in_four_bits_leave_the_rest_in_sixteen():
+    narrow, wide = (deploy("gpt-oss-120b", weights=weights) for weights in ("mxfp4", "bf16"))
+    assert narrow.dense_format == "bf16"
+    assert narrow.precision == "bf16"  # an H100 multiplies no 4 bits
+    assert 3 < wide.weight_bytes / narrow.weight_bytes < 4
+
+
+def test_draft_tokens_give_more_tokens_per_step_of_few_requests():
+    plain, drafted = (
+        infer(deploy(drafts=drafts), Load(input=1024, output=128, concurrency=4)).tokens_per_s for drafts in (0, 1)
+    )
+    assert 1.3 * plain < drafted < 1.85 * plain
+
+
+def test_pipeline_reads_weights_for_each_micro_batch():
+    """Two stages of 4 GPUs read as many bytes for each token as 4 GPUs alone, and send activations."""
+    tensor, pipeline = (Step(deploy(tp=tp, pp=8 // tp)).parts(2, 2) for tp in (8, 4))
+    assert pipeline["weights"] > 1.5 * tensor["weights"]
+    assert pipeline["send"] > 0
+
+
+@pytest.mark.parametrize(("gpus", "size_bytes", "us"), [(2, 16_384, 2.849), (4, 65_536, 3.683), (8, 131_072, 6.204)])
+def test_small_all_reduces_are_as_measured_in_cuda_graphs(gpus, size_bytes, us):
+    """TensorRT-LLM's kernels on H100 (AIConfigurator's tables)."""
+    exchange = Exchange(deploy(tp=gpus, weights="fp8", framework="tensorrt-llm"))
+    assert 1e6 * exchange.all_reduce_s(size_bytes) == pytest.approx(us, rel=0.15)

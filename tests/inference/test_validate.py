@@ -31,11 +31,11 @@ def test_every_published_row_is_predicted():
 def test_throughput_offline_is_within_fifteen_percent_with_its_source_left_out(classes):
     offline = classes["throughput, offline"]
     assert offline.figures > 300
-    assert offline.left_out.mean_error < 0.12
+    assert offline.left_out.mean_error < 0.15
     assert offline.in_bands / offline.figures > 0.85
 
 
-@pytest.mark.parametrize(("source", "most"), [("trtllm", 0.12), ("mlperf", 0.1), ("deepseek", 0.2)])
+@pytest.mark.parametrize(("source", "most"), [("trtllm", 0.14), ("mlperf", 0.1), ("deepseek", 0.2)])
 def test_sources_with_mature_software_are_as_accurate_as_documented(sources, source, most):
     assert sources[source].left_out.mean_error < most
 

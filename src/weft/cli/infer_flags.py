@@ -44,6 +44,8 @@ class Cut:
     """Expert-parallel size: GPUs over which the experts of a layer are spread, a divisor of tp × dp."""
     weights: str = "bf16"
     """Format of the weights: bf16, fp8, nvfp4 or mxfp4."""
+    dense_weights: str | None = None
+    """Format of all matrices but routed experts. [bf16 beside experts in 4 bits, else as --weights]"""
     kv: str | None = None
     """Format of the KV cache: bf16, fp8 or nvfp4. [bf16; fp8 with TensorRT-LLM and narrower weights]"""
     activations: str | None = None

@@ -45,6 +45,7 @@ class Deployment:
     ep: int = 1
     weights: str = "bf16"
     kv: str = "bf16"
+    dense_weights: str = ""  # of all but routed experts; "": bf16 beside experts in 4 bits, else as `weights`
     activations: str = ""  # "": as the weights if tensor cores multiply their format, else bf16
     engine: Engine
     graphs: bool = True
@@ -61,6 +62,10 @@ class Deployment:
                 raise ConfigError(f"--{name} must be at least 1, got {getattr(self, name)}")
         find_named("--weights format", self.weights, WEIGHT_BYTES)
         find_named("--kv format", self.kv, KV_BYTES)
+        if self.dense_weights:
+            find_named("--dense-weights format", self.dense_weights, WEIGHT_BYTES)
+            if not self.model.experts:
+                raise ConfigError(f"--dense-weights changes nothing: {self.model.name} has no experts. Use --weights")
         if self.activations:
             self.gpu.peak_flop_s(self.activations)
         self._check_layout()
@@ -115,14 +120,28 @@ class Deployment:
         return self.site.gpu.with_graphs() if self.graphs else self.site.gpu
 
     @property
-    def precision(self) -> str:
-        """Return the format in which tensor cores multiply: that of the weights if they can."""
+    def dense_format(self) -> str:
+        """Return the format of all matrices but those of routed experts.
+
+        Checkpoints with experts in 4 bits (gpt-oss, DeepSeek and Kimi in NVFP4) keep the rest in 16.
+        """
+        if self.dense_weights:
+            return self.dense_weights
+        return "bf16" if self.model.experts and WEIGHT_BYTES[self.weights] < 1 else self.weights
+
+    def precision_of(self, weights: str) -> str:
+        """Return the format in which tensor cores multiply with weights of a format: the same if they can."""
         if self.activations:
             return self.activations
         peaks = self.gpu.entry.peak_tflop_s
-        if self.weights == "mxfp4" and "nvfp4" in peaks:
+        if weights == "mxfp4" and "nvfp4" in peaks:
             return "mxfp8"
-        return self.weights if self.weights in peaks and self.weights in OPERAND_BYTES else "bf16"
+        return weights if weights in peaks and weights in OPERAND_BYTES else "bf16"
+
+    @property
+    def precision(self) -> str:
+        """Return the format in which tensor cores multiply, of experts if there are any."""
+        return self.precision_of(self.weights)
 
     @property
     def batch_limit(self) -> int:
@@ -164,14 +183,16 @@ class Deployment:
     @cached_property
     def weight_bytes(self) -> float:
         """Return the bytes of the weights on one GPU: embedding, output and routers stay in 16 bits."""
-        model, narrow = self.model, WEIGHT_BYTES[self.weights]
+        model, dense_bytes = self.model, WEIGHT_BYTES[self.dense_format]
         ends = (model.embedding_parameters + model.head_parameters) / self.tp * 2
         if self.pp > 1:
             ends /= 2
         held = 0.0
         for kind in model.kinds:
-            experts = model.experts / self.ep / self.expert_tp * model.expert_parameters if "experts" in kind else 0
-            held += narrow * (model.kind_parameters(kind, 0, self.tp) + experts)
+            held += dense_bytes * model.kind_parameters(kind, 0, self.tp)
+            if "experts" in kind:
+                experts = model.experts / self.ep / self.expert_tp * model.expert_parameters
+                held += WEIGHT_BYTES[self.weights] * experts
         return ends + held / self.pp
 
     @cached_property

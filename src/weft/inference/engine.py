@@ -26,6 +26,7 @@ class Engine(Sourced, frozen=True, forbid_unknown_fields=True, kw_only=True):
     kernels: int
     step_us: float
     sequence_us: float
+    request_ms: float
     attention_us: float
     kv_share: float
     grouped: float

@@ -186,7 +186,7 @@ def _serve_closed(step: Step, load: Load) -> Served:
         rate = decoding * deployment.tokens_per_decode / load.output / time.total_s  # requests per second
         prefill_s = _prefill_s(step, load, decoding)
         ahead = waiting * (users - 1) / users if users > 1 else 0.0
-        ttft_s = prefill_s * (1 + ahead) + time.total_s / 2
+        ttft_s = prefill_s * (1 + ahead) + time.total_s / 2 + 1e-3 * deployment.engine.request_ms
         waiting = 0.5 * waiting + 0.5 * min(rate * ttft_s, users)
         decoding = 0.5 * decoding + 0.5 * max(min(users - waiting, most), 1e-3)
         if abs(decoding - before) < _CLOSE * before:

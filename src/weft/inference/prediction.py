@@ -109,6 +109,7 @@ class Inference:
                 "layout": {name: getattr(deployment, name) for name in _LAYOUT} | {"replicas": deployment.replicas},
                 "formats": {
                     "weights": deployment.weights,
+                    "dense_weights": deployment.dense_format,
                     "kv": deployment.kv,
                     "products": deployment.precision,
                 },

@@ -136,12 +136,13 @@ class Step:
                 inputs,
                 deployment.precision,
                 _rows(touched),
-                weight_bytes=self._weight_bytes,
+                weight_bytes=WEIGHT_BYTES[deployment.weights],
                 exponent=deployment.engine.exponent,
-                rate=min(inputs, outputs) / (min(inputs, outputs) + deployment.engine.grouped),
+                rate=self._expert_rate(min(inputs, outputs)),
             )
             time.add("experts", product_s)
-        self._pass(time, rows * (shapes["up"][1] * BF16_BYTES + shapes["down"][0] * self._operand_bytes))
+        operand_bytes = OPERAND_BYTES[deployment.precision]
+        self._pass(time, rows * (shapes["up"][1] * BF16_BYTES + shapes["down"][0] * operand_bytes))
 
     def touched_experts(self, micro: float) -> float:
         """Return the expected experts of one GPU that at least one of so many tokens is routed to."""
@@ -152,7 +153,7 @@ class Step:
     def _products(self, time: Time, tokens: float, shapes: Shapes) -> None:
         deployment = self.deployment
         for inputs, outputs in shapes.values():
-            self._product(time, tokens, outputs, inputs, deployment.precision, self._weight_bytes)
+            self._product(time, tokens, outputs, inputs, self._precision, WEIGHT_BYTES[deployment.dense_format])
 
     def _product(
         self, time: Time, tokens: float, outputs: int, inputs: int, precision: str, weight_bytes: float
@@ -186,13 +187,19 @@ class Step:
             launched_s = 1e-6 * engine.eager_us * engine.kernels * deployment.model.layers
             time.add("launch", max(0.0, launched_s - time.total_s))
 
-    @property
-    def _weight_bytes(self) -> float:
-        return WEIGHT_BYTES[self.deployment.weights]
+    def _expert_rate(self, width: int) -> float:
+        """Return the rate of multiplying with experts of a width, relative to that of wide matrices."""
+        gpu, precision = self._gpu, self.deployment.precision
+        share = gpu.entry.sustained * gpu.software.product_share(gpu.entry.sm, precision)
+        return width / (width + self.deployment.engine.grouped * share * gpu.peak_flop_s(precision) / 1e15)
+
+    @cached_property
+    def _precision(self) -> str:
+        return self.deployment.precision_of(self.deployment.dense_format)
 
     @property
     def _operand_bytes(self) -> float:
-        return OPERAND_BYTES[self.deployment.precision]
+        return OPERAND_BYTES[self._precision]
 
     # Attention.
 

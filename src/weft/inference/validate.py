@@ -25,7 +25,7 @@ from weft.inference.engine import WITHOUT
 from weft.inference.load import Load, Served, serve
 from weft.inference.step import Step
 
-SOURCES = ("trtllm", "mlperf", "inferencex", "deepseek", "launch")
+SOURCES = ("trtllm", "mlperf", "inferencex", "mooncake", "deepseek", "launch")
 METRICS = {"tokens_per_s": "throughput", "ttft_s": "TTFT", "tpot_s": "TPOT"}
 
 
