@@ -1,0 +1,123 @@
+"""Hand-offs of KV caches on the wire: weighted max-min fair rates over the links of their routes.
+
+A hand-off of x bytes/s from one replica to another puts `share` · x on each link class of its route: the GPUs of both
+replicas send over their own adapters at the same time. Rates are solved again whenever a hand-off starts or ends.
+"""
+
+from __future__ import annotations
+
+from weft.inference.serving.state import NEVER_S
+from weft.jit import handler, part
+
+_LEAST_BYTES = 1e-3  # less is rounding
+
+
+@part
+def _pair(s, index):
+    """Return the row of the route of a request's hand-off in the present phase."""
+    request = s.requests[index]
+    n = len(s.replicas)
+    return s.run[0].phase * n * n + request.source * n + request.replica
+
+
+@part
+def can_send(s, source, target):
+    """Return whether the fabric has a route between two replicas now."""
+    n = len(s.replicas)
+    return s.route_cap[s.run[0].phase * n * n + source * n + target] > 0
+
+
+@handler
+def advance(s):
+    """Count the bytes that hand-offs have sent since their rates were solved."""
+    run = s.run[0]
+    for i in range(run.flows):
+        s.flow_left[i] = max(0.0, s.flow_left[i] - s.flow_rate[i] * (run.now_s - run.wire_s))
+    run.wire_s = run.now_s
+
+
+@handler
+def add_flow(s, index, size_bytes):
+    """Start to send bytes of a request's KV cache."""
+    run = s.run[0]
+    advance(s)
+    at = run.flows
+    s.flow_request[at], s.flow_left[at] = index, max(size_bytes, _LEAST_BYTES)
+    s.requests[index].flow = at
+    run.flows += 1
+    solve(s)
+
+
+@handler
+def remove_flow(s, index):
+    """Remove a request's hand-off; the caller solves the rates."""
+    run = s.run[0]
+    at = s.requests[index].flow
+    run.flows -= 1
+    s.flow_request[at], s.flow_left[at] = s.flow_request[run.flows], s.flow_left[run.flows]
+    s.flow_rate[at] = s.flow_rate[run.flows]
+    s.requests[s.flow_request[at]].flow = at
+    s.requests[index].flow = -1
+
+
+@handler
+def solve(s):
+    """Solve the rates of all hand-offs by filling all equally until a link is full, and find the next end."""
+    run = s.run[0]
+    _open_classes(s)
+    fixed = 0
+    while fixed < run.flows:
+        level = NEVER_S
+        for i in range(run.flows):
+            if not s.flow_fixed[i]:
+                level = min(level, _limit(s, s.flow_request[i]))
+        if level == NEVER_S:
+            break
+        for i in range(run.flows):
+            if not s.flow_fixed[i] and _limit(s, s.flow_request[i]) <= level * (1 + 1e-12):
+                s.flow_fixed[i] = 2
+        for i in range(run.flows):
+            if s.flow_fixed[i] == 2:
+                _fix(s, i, level)
+                fixed += 1
+    run.wire_end_s = NEVER_S
+    for i in range(run.flows):
+        if s.flow_rate[i] > 0:
+            run.wire_end_s = min(run.wire_end_s, run.now_s + s.flow_left[i] / s.flow_rate[i])
+
+
+@part
+def _open_classes(s):
+    """Set up the capacity and weight of all link classes that hand-offs use."""
+    for i in range(s.run[0].flows):
+        pair = _pair(s, s.flow_request[i])
+        s.flow_fixed[i], s.flow_rate[i] = 0, 0.0
+        for j in range(s.route_first[pair], s.route_first[pair + 1]):
+            link = s.route_class[j]
+            s.residual[link], s.weight[link] = s.capacity[link], 0.0
+    for i in range(s.run[0].flows):
+        pair = _pair(s, s.flow_request[i])
+        for j in range(s.route_first[pair], s.route_first[pair + 1]):
+            s.weight[s.route_class[j]] += s.route_share[j]
+
+
+@part
+def _limit(s, index):
+    """Return the rate at which the first link of a hand-off is full, or its own limit."""
+    pair = _pair(s, index)
+    limit = s.route_cap[pair]
+    for j in range(s.route_first[pair], s.route_first[pair + 1]):
+        link = s.route_class[j]
+        limit = min(limit, max(s.residual[link], 0.0) / s.weight[link])
+    return limit
+
+
+@part
+def _fix(s, i, level):
+    """Give a hand-off its rate and take it from its links."""
+    pair = _pair(s, s.flow_request[i])
+    s.flow_fixed[i], s.flow_rate[i] = 1, level
+    for j in range(s.route_first[pair], s.route_first[pair + 1]):
+        link = s.route_class[j]
+        s.residual[link] -= level * s.route_share[j]
+        s.weight[link] -= s.route_share[j]
