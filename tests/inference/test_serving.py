@@ -226,8 +226,10 @@ def test_requests_of_a_failed_replica_are_computed_again_elsewhere():
     phases = (Phase(start_s=10.0, alive=np.array([True, False])), Phase(start_s=20.0))
     served = serve(single(replicas=2), load, phases=phases)
     moved = served.requests[served.requests.retries > 0]
-    assert len(moved) > 0 and (moved.replica == 0).all()
-    assert (moved.arrival_s < 10).all() and (moved.finished_s > 10).all()
+    assert len(moved) > 0
+    assert (moved.replica == 0).all()
+    assert (moved.arrival_s < 10).all()
+    assert (moved.finished_s > 10).all()
     meanwhile = (served.requests.arrival_s > 10) & (served.requests.arrival_s < 20)
     assert (served.requests.replica[meanwhile] == 0).all()
 

@@ -17,7 +17,8 @@ def test_azure_traces_have_dates_and_tokens(tmp_path):
     )
     load = read_trace(path)
     assert load.arrival_s == pytest.approx([0, 0.052], abs=1e-6)
-    assert load.prompt.tolist() == [4808, 3180] and load.output.tolist() == [10, 8]
+    assert load.prompt.tolist() == [4808, 3180]
+    assert load.output.tolist() == [10, 8]
 
 
 def test_mooncake_traces_have_prefix_hashes_of_512_tokens(tmp_path):
@@ -29,15 +30,18 @@ def test_mooncake_traces_have_prefix_hashes_of_512_tokens(tmp_path):
     load = read_trace(path, speed=2)
     assert load.arrival_s.tolist() == [0, 1]
     assert load.output.tolist() == [52, 1]
-    assert load.block_tokens == 512 and load.blocks.tolist() == [2, 2]
-    assert load.hashes[0] == load.hashes[2] and len(np.unique(load.hashes)) == 3
+    assert load.block_tokens == 512
+    assert load.blocks.tolist() == [2, 2]
+    assert load.hashes[0] == load.hashes[2]
+    assert len(np.unique(load.hashes)) == 3
 
 
 def test_plain_tables_are_sorted_by_arrival_and_cut(tmp_path):
     path = tmp_path / "plain.csv"
     path.write_text("prompt,output,arrival_s\n30,3,2.5\n10,1,0.5\n20,2,1.5\n")
     load = read_trace(path, most=2)
-    assert load.arrival_s.tolist() == [0, 1] and load.prompt.tolist() == [10, 20]
+    assert load.arrival_s.tolist() == [0, 1]
+    assert load.prompt.tolist() == [10, 20]
 
 
 @pytest.mark.parametrize(

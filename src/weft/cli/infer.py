@@ -11,6 +11,7 @@ from cyclopts import Parameter
 from weft.cli import infer_tables as tables
 from weft.cli.arguments import NAMES_FILE
 from weft.cli.infer_flags import NO_CUT, NO_OUTPUTS, NO_REQUESTS, NO_WHERE, Cut, Outputs, Requests, Where
+from weft.cli.infer_load import NO_SERVING, NO_TRAFFIC, Serving, Traffic, check_traffic, read_traffic
 from weft.cli.output import check_explain, print_data, progress_bar, report_written
 from weft.errors import ConfigError
 from weft.version import __version__
@@ -28,6 +29,10 @@ def infer(
     where: Annotated[Where, Parameter(name="*", group="Hardware")] = NO_WHERE,
     cut: Annotated[Cut, Parameter(name="*", group="Layout and software")] = NO_CUT,
     requests: Annotated[Requests, Parameter(name="*", group="Load")] = NO_REQUESTS,
+    traffic: Annotated[Traffic, Parameter(name="*", group="Requests in time")] = NO_TRAFFIC,
+    serving: Annotated[
+        Serving, Parameter(name="*", group="Replicas and scheduling, with requests in time")
+    ] = NO_SERVING,
     outputs: Annotated[Outputs, Parameter(name="*", group="Results")] = NO_OUTPUTS,
 ) -> None:
     """Predict throughput and latency of a served model.
@@ -50,7 +55,11 @@ def infer(
         tables.print_validation(outputs.form)
         return
     _check(where, cut, outputs)
+    check_traffic(traffic, serving, requests.batch, requests.phase, requests.concurrency)
     load, clock = read_load(requests), find_engine(where.engine or "flow")
+    if traffic.is_active:
+        _serve_traffic(model, where, cut, requests, traffic, serving, outputs)
+        return
     with progress_bar(f"{model} on {where.fabric or 'its fabric'}"):
         if outputs.pareto:
             runs = find_pareto(lambda sizes: find(model, where, cut, sizes), _most_gpus(where), load, clock)
@@ -63,6 +72,30 @@ def infer(
                 check_effect("--engine", deployment.site, _fields(cut))
             runs = [predict(deployment, load, clock)]
     _print(runs, outputs)
+
+
+def _serve_traffic(
+    model: str, where: Where, cut: Cut, requests: Requests, traffic: Traffic, serving: Serving, outputs: Outputs
+) -> None:
+    """Serve requests one by one."""
+    from weft.cli.infer_traffic import Plan, run_traffic
+    from weft.sim.engines import find_engine
+
+    if replace(outputs, form=NO_OUTPUTS.form) != NO_OUTPUTS:
+        raise ConfigError(
+            "--fabrics, --pareto, --explain and --picture show means: leave out --rate, --request-trace and --simulate"
+        )
+    output = OUTPUT_TOKENS if requests.output is None else requests.output
+    plan = Plan(
+        find=lambda gpus: find(model, where if gpus is None else replace(where, gpus=gpus, servers=""), cut),
+        traffic=traffic,
+        serving=serving,
+        load=read_traffic(traffic, requests.input, output, requests.concurrency, where.seed),
+        clock=find_engine(where.engine or "flow"),
+    )
+    with progress_bar(f"{model} on {where.fabric or 'its fabric'}") as change:
+        show = run_traffic(plan, outputs.form, lambda text: change(description=text))
+    show()
 
 
 def find(model: str, where: Where, cut: Cut, sizes: Mapping[str, int] | None = None) -> Deployment:

@@ -102,7 +102,7 @@ def serve(
     trusted_proxy
         Trust X-Forwarded-For and X-Forwarded-Host from these addresses or networks: 10.0.0.5,10.1.0.0/16.
     rate
-        Requests per second of a user or token, together with the tokens that it created.
+        Requests per second, for a user or token together with the tokens that it created.
     ends_with_lab
         End when the lab does.
     repair

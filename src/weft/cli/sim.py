@@ -97,7 +97,7 @@ class Outputs:
     picture_watch: File = None
     """With --watch: draw utilisation, pauses, credits and allowed rates over time, .png, .svg or .pdf."""
     picture_cdf: File = None
-    """Draw the distribution of message latency, .png, .svg or .pdf."""
+    """Draw the distribution of latency: that of messages, .png, .svg or .pdf."""
     picture: File = None
     """The picture to write: the fabric with links coloured by utilisation, .png, .svg, .pdf or .html; with --sweep-load
     latency against load."""
@@ -192,7 +192,7 @@ def _check_outputs(outputs: Outputs) -> None:
         (outputs.picture_queue, check_suffix),
         (outputs.picture_watch, check_suffix),
         (outputs.picture_cdf, check_suffix),
-        (outputs.write_messages, series.check_messages_file),
+        (outputs.write_messages, series.check_columns_file),
         (outputs.write_samples, series.check_samples_file),
         (outputs.picture, partial(check_suffix, formats=RENDERERS) if outputs.sweep_load is None else check_suffix),
         (outputs.write_traffic, files.check_suffix),

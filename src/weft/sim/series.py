@@ -21,11 +21,11 @@ from weft.sim.result import NEVER, Result
 Columns = Mapping[str, Sequence[Any]]
 
 
-def check_messages_file(path: Path | str) -> None:
-    """Raise ConfigError if messages cannot be written to a file of this name."""
+def check_columns_file(path: Path | str, option: str = "--write-messages") -> None:
+    """Raise ConfigError if a table cannot be written to a file of this name."""
     suffix = Path(path).suffix.lower()
     if suffix not in (".csv", ".parquet"):
-        raise ConfigError(f"--write-messages {path}: its suffix must be .csv or .parquet")
+        raise ConfigError(f"{option} {path}: its suffix must be .csv or .parquet")
     if suffix == ".parquet":
         _import_pyarrow()
 
@@ -38,8 +38,12 @@ def check_samples_file(path: Path | str) -> None:
 
 def write_messages(path: Path | str, result: Result) -> None:
     """Write a row for each message; one that did not arrive has an empty finish and latency."""
-    check_messages_file(path)
-    columns = _message_columns(result)
+    check_columns_file(path)
+    write_columns(path, _message_columns(result))
+
+
+def write_columns(path: Path | str, columns: Columns) -> None:
+    """Write a table of equally long columns as CSV or Parquet, by the suffix of the file."""
     if Path(path).suffix.lower() == ".csv":
         write_atomically(path, _to_csv(columns))
         return

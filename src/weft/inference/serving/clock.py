@@ -66,7 +66,7 @@ def steps_until(s, row, now_s):
 
 @handler
 def wake(s, row):
-    """Have a replica plan a step: now if it is idle, else at the end of the step under way."""
+    """Wake a replica to plan a step: now if it is idle, else at the end of the step under way."""
     replica = s.replicas[row]
     now_s = s.run[0].now_s
     if not replica.alive:

@@ -62,6 +62,7 @@ def _evacuate(s, row):
     while replica.run_tail >= 0:
         index = replica.run_tail
         preempt(s, row, index)
+        s.requests[index].preemptions -= 1  # counted as a retry
         _retry(s, row, index)
     for i in range(replica.batch):
         _drop_prefill(s, row, s.batch[row, i])
@@ -87,7 +88,7 @@ def _evacuate(s, row):
 
 @part
 def _retry(s, row, index):
-    """Have the router send a request to another replica at the end of this change."""
+    """Queue a request for another replica; the router sends it at the end of this change."""
     request = s.requests[index]
     s.outstanding[row] -= 1
     request.retries += 1

@@ -41,12 +41,12 @@ class Latency:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Objective:
-    """Limits of latency that a request has to keep."""
+    """The limits of latency that a request has to keep."""
 
     ttft_s: float = inf
     tpot_s: float = inf
     e2e_s: float = inf
-    share: float = 0.99  # of requests, for the service as a whole
+    share: float = 0.99  # requests that must keep them, for the service as a whole
 
 
 def ttft_s(served: Served) -> NDArray[np.float64]:
@@ -92,23 +92,23 @@ def between_tokens(gaps: NDArray[np.float64]) -> Latency:
 
 def meets(served: Served, objective: Objective) -> NDArray[np.bool_]:
     """Return for each request whether it keeps the limits."""
-    kept: NDArray[np.bool_] = (
+    within: NDArray[np.bool_] = (
         (ttft_s(served) <= objective.ttft_s) & (tpot_s(served) <= objective.tpot_s) & (e2e_s(served) <= objective.e2e_s)
     )
-    return kept
+    return within
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Throughput:
-    """Rates of a run, from its first arrival to its last token."""
+    """The rates of a run, from its first arrival to its last token."""
 
     requests_per_s: float
     output_tokens_per_s: float
     input_tokens_per_s: float
     output_tokens_per_s_per_gpu: float
     output_tokens_per_s_per_user: float  # 1 / mean time between tokens
-    utilisation: float  # of the time of replicas
-    prefix_hit_share: float  # of prompt tokens
+    utilisation: float  # share of time that replicas are busy
+    prefix_hit_share: float  # prompt tokens found in the cache
     preemptions: int
     retries: int
 
@@ -127,7 +127,7 @@ def throughput(served: Served) -> Throughput:
         output_tokens_per_s_per_user=1 / float(tpot.mean()) if len(tpot) else 0.0,
         utilisation=float(served.replicas.busy_s.sum() / (time_s * len(served.replicas))),
         prefix_hit_share=float(requests.hit.sum(dtype=np.int64)) / prompt,
-        preemptions=int(requests.preemptions.sum()) - int(requests.retries.sum()),
+        preemptions=int(requests.preemptions.sum()),
         retries=int(requests.retries.sum()),
     )
 

@@ -60,7 +60,7 @@ def start_stream(s, row, index):
 
 @handler
 def hand_off(s, row, index):
-    """Hand a request over whose prefill has ended on a replica."""
+    """Pass a request on whose prefill has ended on a replica."""
     request, rules = s.requests[index], s.rules[0]
     last_bytes = _context(s, index) * rules.kv_bytes / rules.layers
     if request.stream == Stream.OPEN:
@@ -107,7 +107,7 @@ def start_handoffs(s, row):
 
 @handler
 def receive(s, index):
-    """Have a decode replica receive the last bytes of a request: its first token reaches the user."""
+    """Receive the last bytes of a request at its decode replica: its first token reaches the user."""
     request = s.requests[index]
     now_s = s.run[0].now_s
     replica = s.replicas[request.replica]

@@ -29,7 +29,7 @@ class Prefix:
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
-    """Numbers of tokens: fixed, or uniform in a range."""
+    """A distribution of numbers of tokens: fixed, or uniform in a range."""
 
     low: int
     high: int = 0  # 0: fixed
@@ -59,7 +59,7 @@ class Lengths:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Load:
-    """Requests in the order of their arrival."""
+    """The requests of a run in the order of their arrival."""
 
     arrival_s: NDArray[np.float64]
     prompt: NDArray[np.int32]  # tokens
@@ -161,13 +161,13 @@ def _open(
     prefix: Prefix | None = None,
 ) -> Load:
     if not (0 < rate < np.inf and 0 < seconds < np.inf):
-        raise ConfigError(f"--rate and --duration must be above 0, got {rate:g} requests/s for {seconds:g} s")
+        raise ConfigError(f"--rate and --seconds must be above 0, got {rate:g} requests/s for {seconds:g} s")
     rng = np.random.default_rng(seed)
     count = int(rate * seconds * 1.1 + 10 * np.sqrt(rate * seconds / burstiness) + 10)
     arrival_s = np.cumsum(rng.gamma(burstiness, 1 / (rate * burstiness), count))
     arrival_s = arrival_s[arrival_s <= seconds]
     if not len(arrival_s):
-        raise ConfigError(f"no request arrives within {seconds:g} s at {rate:g} requests/s: give a longer --duration")
+        raise ConfigError(f"no request arrives within {seconds:g} s at {rate:g} requests/s: give a longer --seconds")
     return _with_lengths(rng, arrival_s, prompt, output, prefix, f"{label} for {seconds:g} s")
 
 

@@ -102,7 +102,7 @@ def let_go(s, row, index):
 
 @part
 def evict(s, row):
-    """Evict unused blocks until the KV cache fits."""
+    """Remove unused blocks until the KV cache fits, the least recently used first."""
     replica = s.replicas[row]
     while replica.lru_head >= 0 and replica.used + replica.evictable > replica.room:
         block = replica.lru_head

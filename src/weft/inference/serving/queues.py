@@ -127,7 +127,7 @@ def _longest_prefix(s, index, least_loaded):
 
 @handler
 def send_to_replica(s, index):
-    """Have the router send a request to a replica that prefills it."""
+    """Send a request to the replica that the router chooses for its prefill."""
     request = s.requests[index]
     row = choose(s, 0, NONE, index)
     if row < 0:

@@ -34,7 +34,7 @@ class Limits:
     block_size: int = 16  # tokens; half a block per request stays empty
     prefix_caching: bool = True
     draft_tokens: int = 0  # speculative decoding
-    acceptance: float = 0.0  # of each draft token, given that those before were accepted
+    acceptance: float = 0.0  # probability of a draft token, given that those before were accepted
 
     def __post_init__(self) -> None:
         if self.scheduler not in SCHEDULERS:
@@ -57,7 +57,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pool:
-    """Replicas that are alike."""
+    """A number of equal replicas."""
 
     table: StepTable
     replicas: int = 1
@@ -92,13 +92,13 @@ class Phase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
-    """Replicas behind a router."""
+    """A set of replicas behind a router."""
 
     pools: tuple[Pool, ...]
     router: str = "least-loaded"
     routes: Routes | None = None
-    setup_s: float = 0.0  # of a hand-off
-    layers: int = 1  # of the model
+    setup_s: float = 0.0  # added to each hand-off
+    layers: int = 1  # in the model
     streams: bool = False  # hand-offs start with the prefill, layer by layer
     staging: int | None = None  # most hand-offs under way to a decode replica; None: as its KV room allows
 

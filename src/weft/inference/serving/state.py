@@ -133,8 +133,8 @@ RULES = np.dtype(
     [
         ("accepted", np.float64),  # tokens that a decode step adds to a request
         ("waste", np.float64),  # tokens of a request's last KV block that stay empty, in the mean
-        ("kv_bytes", np.float64),  # of a token
-        ("setup_s", np.float64),  # of a hand-off
+        ("kv_bytes", np.float64),  # per token
+        ("setup_s", np.float64),  # added to each hand-off
         ("think_s", np.float64),  # closed loop: from an answer to the next request
         ("layers", np.int32),
         ("tokens", np.int32),  # in a step for a decoding request: 1 + drafts

@@ -91,7 +91,7 @@ def preempt(s, row, index):
 
 @part
 def _make_room(s, row):
-    """Preempt requests, the last first, until the next decode step has room for its tokens."""
+    """Remove requests, the last first, until the next decode step has room for its tokens."""
     replica = s.replicas[row]
     if replica.partial >= 0 and replica.used + growth(s, row) > replica.room:
         index = replica.partial
