@@ -85,12 +85,14 @@ def _serve_traffic(
         raise ConfigError(
             "--fabrics, --pareto, --explain and --picture show means: leave out --rate, --request-trace and --simulate"
         )
+    if serving.find == "gpus" and (where.gpus is not None or serving.prefill or serving.decode):
+        raise ConfigError("--find gpus finds the number of GPUs and replicas: leave out --gpus, --prefill and --decode")
     output = OUTPUT_TOKENS if requests.output is None else requests.output
     plan = Plan(
         find=lambda gpus: find(model, where if gpus is None else replace(where, gpus=gpus, servers=""), cut),
         traffic=traffic,
         serving=serving,
-        load=read_traffic(traffic, requests.input, output, requests.concurrency, where.seed),
+        load_of=lambda other: read_traffic(other, requests.input, output, requests.concurrency, where.seed),
         clock=find_engine(where.engine or "flow"),
     )
     with progress_bar(f"{model} on {where.fabric or 'its fabric'}") as change:

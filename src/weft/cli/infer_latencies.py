@@ -23,6 +23,7 @@ def title_of(placement: Placement) -> str:
     return f"{deployment.model.name}: {split} replicas of {deployment.replica_gpus} × {deployment.site.template.gpu}"
 
 
+_LEAST_SHARE = 5e-4  # smaller parts are not printed
 _NAMES = {
     "ttft": "first token (TTFT)",
     "tpot": "per output token (TPOT)",
@@ -59,7 +60,11 @@ def print_served(facts: dict[str, Any], placement: Placement) -> None:
         shown.append(("USD per 10^6 output tokens", f"{usd[0]:.3g} to {usd[1]:.3g}"))
     out.print(table("Throughput", ("rate", "value"), shown))
     total = sum(facts["breakdown_s"].values())
-    parts = [(name, 1000 * seconds, 100 * seconds / total) for name, seconds in facts["breakdown_s"].items()]
+    parts = [
+        (name, 1000 * seconds, round(100 * seconds / total, 1))
+        for name, seconds in facts["breakdown_s"].items()
+        if seconds > _LEAST_SHARE * total
+    ]
     out.print(table("Where the time of a request goes", ("cause", "ms", "%"), parts))
     out.print(f"Bottleneck: {facts['bottleneck']['cause']}; {facts['bottleneck']['advice']}.", markup=False)
     if "phases" in facts:

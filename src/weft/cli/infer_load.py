@@ -103,7 +103,7 @@ def check_traffic(traffic: Traffic, serving: Serving, batch: int, phase: str, co
     rules = (
         (traffic.rate is not None and traffic.request_trace is not None, "use --rate or --request-trace, not both"),
         (
-            traffic.simulate and not (traffic.rate is traffic.request_trace is None),
+            traffic.simulate and (traffic.rate is not None or traffic.request_trace is not None),
             "--rate and --request-trace simulate: leave out --simulate",
         ),
         (bool(batch or phase), "--batch and --phase have no requests in time: leave them out"),
@@ -173,7 +173,7 @@ def read_traffic(traffic: Traffic, prompt: int, output: int, concurrency: int, s
         }
         count = traffic.requests or _REQUESTS
         if traffic.rate is not None:
-            timing = {"rate": traffic.rate, "seconds": traffic.seconds or 300.0}
+            timing: dict[str, Any] = {"rate": traffic.rate, "seconds": traffic.seconds or 300.0}
             shape = traffic.burstiness
             load = (
                 loads.poisson(**timing, **lengths)

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from weft.fabric.prices import Band
     from weft.inference.deployment import Deployment
     from weft.inference.serving.figures import Objective
-    from weft.inference.serving.find import Found
     from weft.inference.serving.load import Load
     from weft.inference.serving.placement import Placement
     from weft.inference.serving.run import Served
+    from weft.inference.serving.search import Found
     from weft.inference.serving.service import Limits, Service
     from weft.inference.table import StepTable
     from weft.sim.result import Engine as Clock
@@ -35,8 +35,12 @@ class Plan:
     find: Callable[[int | None], Deployment]  # deployment with so many GPUs; None: those of the options
     traffic: Traffic
     serving: Serving
-    load: Load
+    load_of: Callable[[Traffic], Load]
     clock: Clock
+
+    @cached_property
+    def load(self) -> Load:
+        return self.load_of(self.traffic)
 
     def place(self, prefill: int, others: int) -> Placement:
         """Place replicas on the given fabric, or on one of the catalog that is large enough."""
@@ -129,7 +133,11 @@ def _serve(plan: Plan, placement: Placement, service: Service, objective: Object
         write_requests(serving.write_requests, served)
     if serving.picture_cdf is not None:
         draw_latencies(serving.picture_cdf, served, tables.title_of(placement))
-    facts = {"weft": __version__, "model": placement.deployment.model.name, "fabric": placement.deployment.site.name}
+    facts: dict[str, Any] = {
+        "weft": __version__,
+        "model": placement.deployment.model.name,
+        "fabric": placement.deployment.site.name,
+    }
     facts |= report(served, objective) | {
         "usd_per_1e6_output_tokens": None if (usd := _usd(placement, served)) is None else [usd.low_usd, usd.high_usd]
     }
@@ -144,36 +152,32 @@ def _serve(plan: Plan, placement: Placement, service: Service, objective: Object
 
 
 def _search_gpus(plan: Plan, objective: Objective, say: Callable[[str], None]) -> list[Found]:
-    from weft.inference.serving.find import batch_sizes, find_smallest
+    from weft.inference.serving.search import batch_sizes, find_smallest
 
-    serving = plan.serving
     step = plan.place(0, 1).tables(plan.load.mean_tokens, plan.clock)
 
     def build(prefill: int, others: int, limits: Limits) -> Service:
         return plan.build(plan.place(prefill, others), step, limits)
 
     batches = batch_sizes(plan.limits)
-    found: list[Found] = []
-    modes = (True,) if serving.prefill or serving.decode else (False, True)
-    for disaggregated in modes:
-        if disaggregated and plan.deployment.site.template.gpus == plan.deployment.site.gpus == 1:
-            continue
-        try:
-            found += find_smallest(build, plan.load, objective, batches, disaggregated=disaggregated, say=say)
-        except ConfigError:
-            if disaggregated is modes[-1] and not found:
-                raise
-    return sorted(found, key=lambda each: each.gpus)
+    results: list[Found] = []
+    for disaggregated in (False, True):
+        results += find_smallest(build, plan.load, objective, batches, disaggregated=disaggregated, say=say)
+    if not results:
+        raise ConfigError(
+            "no number of replicas keeps the objective: a request alone may take longer. Allow more time, or use more "
+            "GPUs for each replica (--tp)"
+        )
+    return sorted(results, key=lambda result: result.gpus)
 
 
 def _search_rate(plan: Plan, service: Service, objective: Objective, say: Callable[[str], None]) -> float:
-    from weft.inference.serving.find import find_rate
+    from weft.inference.serving.search import find_rate
 
     def load_at(rate: float) -> Load:
-        scale = (plan.traffic.rate or rate) / rate
-        return replace(plan.load, arrival_s=plan.load.arrival_s * scale)
+        return plan.load_of(replace(plan.traffic, rate=rate))
 
-    return find_rate(service, load_at, objective, say)
+    return find_rate(service, load_at, objective, plan.traffic.rate or 1.0, say)
 
 
 def _usd(placement: Placement, served: Served) -> Band | None:

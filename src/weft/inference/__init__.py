@@ -6,6 +6,7 @@ step         the time of a step by its kernels and collectives
 load         throughput and latency in closed form
 prediction   runs on one fabric or several; the Pareto curve
 table        step times by number of tokens; `tabulate` fills it
+serving      requests one by one: load, replicas, hand-offs, latencies
 
 Predict a closed loop of 64 users:
 
@@ -17,4 +18,4 @@ Predict a closed loop of 64 users:
     print(run.tokens_per_s_per_gpu, run.served.ttft_s, run.served.tpot_s, run.bottleneck)
 """
 
-__all__ = ["deployment", "engine", "load", "prediction", "step", "table", "tabulate"]
+__all__ = ["deployment", "engine", "load", "prediction", "serving", "step", "table", "tabulate"]

@@ -41,6 +41,7 @@ STEPS = (
     Step("flow simulation", ("nccl all_reduce -b 1M -e 1M superpod:su=1", "sim star:hosts=4 --engine flow")),
     Step("packet simulation", ("sim torus:3x3",)),
     Step("training", ("train llama3-8b --gpus 16 --pp 2",)),
+    Step("served requests", ("infer llama3-8b --rate 1 --seconds 5",)),
     Step("plans", ("plan --gpus 64",)),
     Step(
         "labs and tenants",

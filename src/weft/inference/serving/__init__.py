@@ -1,3 +1,12 @@
-"""Requests served in time: load, batches, KV room, hand-offs between replicas, and latencies."""
+"""Requests served in time: load, batches, KV room, hand-offs between replicas, and latencies.
 
-__all__ = ["load"]
+load           when requests arrive, and their lengths; `traces` reads files
+service        replicas, limits of their engine, routes between them
+placement      replicas of a deployment on the servers of a fabric
+run            serve a load
+figures        latencies, throughput, goodput, where the time goes
+search         the smallest service for an objective, the highest rate
+disturbances   faults in the middle of a run
+"""
+
+__all__ = ["disturbances", "figures", "load", "output", "placement", "run", "search", "service", "traces"]

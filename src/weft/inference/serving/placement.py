@@ -82,7 +82,7 @@ class Placement:
                 nodes = adapters.get(servers[server], [])
                 if len(nodes) == each:
                     slots[i, k] = fabric.first_port[nodes[rank]] + 1
-        return slots, (slots >= 0).all(axis=1)
+        return slots, slots.min(axis=1) >= 0
 
     def servers(self) -> NDArray[np.int64]:
         """Return the server of each GPU ([replica, GPU])."""

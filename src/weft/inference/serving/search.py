@@ -41,8 +41,14 @@ class Found:
 
 
 def keeps(served: Served, objective: Objective) -> bool:
-    """Return whether enough requests keep the limits."""
-    return bool(meets(served, objective).mean() >= objective.share)
+    """Return whether enough requests keep the limits, and the service keeps up with its load."""
+    return bool(meets(served, objective).mean() >= objective.share) and keeps_up(served)
+
+
+def keeps_up(served: Served) -> bool:
+    """Return whether the last requests wait for less than a tenth of the run: else their queue grows."""
+    last = served.requests[-max(1, len(served.requests) // 10) :]
+    return bool((last.first_s - last.arrival_s).mean() <= 0.1 * served.requests.arrival_s[-1])
 
 
 def fewest(table: StepTable, limits: Limits, load: Load) -> tuple[float, float]:
@@ -66,7 +72,7 @@ def find_smallest(
     disaggregated: bool,
     say: Say = lambda _: None,
 ) -> list[Found]:
-    """Return the smallest service for each batch size that has one, the one with the fewest GPUs first."""
+    """Return the smallest service for each batch size that has one, the fewest GPUs first; it may be empty."""
     if load.users:
         raise ConfigError("--find needs a load with a rate: a closed loop adapts to its service")
     results = []
@@ -74,11 +80,6 @@ def find_smallest(
         result = (_find_pair if disaggregated else _find_replicas)(build, load, objective, limits, say)
         if result is not None:
             results.append(result)
-    if not results:
-        raise ConfigError(
-            f"no number of replicas up to {MOST_REPLICAS:,} keeps the objective: one request alone may take longer. "
-            "Allow more time, or use more GPUs for each replica (--tp)"
-        )
     return sorted(_distinct(results), key=lambda result: (result.gpus, latencies(result.served)["ttft"].p99_s))
 
 
@@ -150,10 +151,14 @@ def _lacks(served: Served, objective: Objective) -> tuple[bool, bool]:
 
 
 def find_rate(
-    service: Service, load_at: Callable[[float], Load], objective: Objective, say: Say = lambda _: None
+    service: Service,
+    load_at: Callable[[float], Load],
+    objective: Objective,
+    start: float = 1.0,
+    say: Say = lambda _: None,
 ) -> float:
     """Return the highest rate of requests that keeps the objective, to 1 %; 0 if none does."""
-    low, high = 0.0, 1.0
+    low, high = 0.0, start
     while keeps(serve(service, load_at(high)), objective):
         say(f"{high:g} requests/s are served")
         low, high = high, 2 * high

@@ -1,0 +1,102 @@
+"""Requests in time on the command line."""
+
+from __future__ import annotations
+
+import csv
+import json
+
+import pytest
+
+from weft.cli import app
+from weft.errors import ConfigError
+
+SMALL = "llama3-8b --tp 1 --gpus 2 --rate 40 --seconds 10 --input 500 --output 30"
+
+
+def run(words: str, capsys) -> dict:
+    app(f"infer {words} --json".split())
+    return json.loads(capsys.readouterr().out)
+
+
+def test_a_rate_serves_requests_one_by_one(capsys, tmp_path):
+    path, picture = tmp_path / "requests.csv", tmp_path / "latency.svg"
+    facts = run(f"{SMALL} --write-requests {path} --picture-cdf {picture} --slo-ttft 2s", capsys)
+    rows = list(csv.DictReader(path.read_text().splitlines()))
+    assert facts["requests"] == len(rows) > 20
+    assert facts["latency"]["ttft"]["p50_s"] <= facts["latency"]["ttft"]["p99_s"]
+    assert facts["objective_share"] == 1
+    assert facts["usd_per_1e6_output_tokens"][0] > 0
+    assert sum(facts["breakdown_s"].values()) == pytest.approx(facts["latency"]["e2e"]["mean_s"])
+    assert picture.stat().st_size > 0
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "--burstiness 0.2",
+        "--input-to 900",
+        "--output-to 60",
+        "--shared-prefix 400",
+        "--router round-robin",
+        "--seed 2",
+        "--max-tokens 1100",
+        "--framework sglang",
+        "--gpu-memory-utilization 0.5",
+    ],
+)
+def test_an_option_changes_the_result(change, capsys):
+    plain, changed = (run(words, capsys) for words in (SMALL, f"{SMALL} {change}"))
+    for facts in (plain, changed):
+        facts.pop("events_wall_s")
+    assert plain != changed
+
+
+def test_disaggregated_replicas_and_a_fault(capsys):
+    base = "llama3-8b --tp 1 --prefill 1 --decode 2 --rate 4 --seconds 12 --input 2000 --output 100"
+    after, layers = (run(words, capsys) for words in (base, f"{base} --handoff layers"))
+    assert layers["breakdown_s"]["wire"] < after["breakdown_s"]["wire"]
+    fault = run(f"{base} --fault dead:decode1@4s-8s", capsys)
+    assert set(fault["phases"]) == {"before", "under way", "during", "after"}
+    assert fault["throughput"]["retries"] > 0
+
+
+def test_a_trace_and_a_closed_loop(capsys, tmp_path):
+    path = tmp_path / "trace.csv"
+    path.write_text("arrival_s,prompt,output\n" + "".join(f"{i / 10},{100 + i},20\n" for i in range(50)))
+    facts = run(f"llama3-8b --tp 1 --request-trace {path} --requests 20", capsys)
+    assert facts["requests"] == 20
+    loop = run("llama3-8b --tp 1 --simulate --concurrency 8 --requests 60 --input 200 --output 20", capsys)
+    assert loop["requests"] == 60
+    assert loop["load"].startswith("8 users")
+
+
+def test_the_fewest_gpus_are_found(capsys):
+    words = "llama3-8b --tp 1 --rate 5 --seconds 10 --input 500 --output 30 --slo-ttft 2s --slo-tpot 30ms --find"
+    services = run(f"{words} gpus", capsys)["services"]
+    assert services[0]["gpus"] == 1
+    assert any(row["prefill"] for row in services)
+    assert run(f"{words} rate", capsys)["requests_per_s"] > 5
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--seconds 5", "add --rate"),
+        ("--prefill 1 --decode 1", "add --rate"),
+        ("--rate 5 --batch 4", "--batch and --phase"),
+        ("--rate 5 --concurrency 4", "closed loop"),
+        ("--rate 5 --simulate", "--simulate"),
+        ("--rate 5 --trace-speed 2", "--trace-speed"),
+        ("--rate 5 --prefill 1", "--prefill and --decode"),
+        ("--rate 5 --handoff layers", "--handoff"),
+        ("--rate 5 --find gpus", "objective"),
+        ("--rate 5 --slo-ttft soon", "2s or 30ms"),
+        ("--rate 5 --pareto", "means"),
+        ("--rate 5 --find gpus --slo-ttft 1s --gpus 8", "leave out --gpus"),
+        ("--rate 5 --write-requests x.txt", ".csv or .parquet"),
+        ("--simulate --fault dead:replica1", "--rate or --request-trace"),
+    ],
+)
+def test_options_that_contradict_each_other_are_refused(words, message):
+    with pytest.raises(ConfigError, match=message):
+        app(f"infer llama3-8b --tp 1 {words}".split())
