@@ -49,8 +49,8 @@ def infer(
     from weft.sim.engines import find_engine
 
     if outputs.validate:
-        rest = (model, where, cut, requests, replace(outputs, validate=False, form=NO_OUTPUTS.form))
-        if rest != ("", NO_WHERE, NO_CUT, NO_REQUESTS, NO_OUTPUTS):
+        rest = (model, where, cut, requests, traffic, serving, replace(outputs, validate=False, form=NO_OUTPUTS.form))
+        if rest != ("", NO_WHERE, NO_CUT, NO_REQUESTS, NO_TRAFFIC, NO_SERVING, NO_OUTPUTS):
             raise ConfigError("--validate prints published figures and runs nothing: leave out all but --json or --csv")
         tables.print_validation(outputs.form)
         return
@@ -87,7 +87,7 @@ def _serve_traffic(
         )
     if serving.find == "gpus" and (where.gpus is not None or serving.prefill or serving.decode):
         raise ConfigError("--find gpus finds the number of GPUs and replicas: leave out --gpus, --prefill and --decode")
-    output = OUTPUT_TOKENS if requests.output is None else requests.output
+    output = read_load(requests).output
     plan = Plan(
         find=lambda gpus: find(model, where if gpus is None else replace(where, gpus=gpus, servers=""), cut),
         traffic=traffic,
