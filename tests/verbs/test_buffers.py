@@ -150,6 +150,7 @@ def test_what_is_registered_cannot_be_resized_or_closed(node):
     mapped.close()
 
 
+@pytest.mark.usefixtures("few_objects")
 @pytest.mark.parametrize("make", [lambda: np.zeros(BYTES, np.uint8), lambda: Tensor(np.zeros(BYTES, np.uint8))])
 def test_memory_stays_as_long_as_its_region(node, make):
     arguments = make()

@@ -271,6 +271,7 @@ def test_identifiers_without_channels_wait_in_each_step():
     assert error.value.error_code == errno.ECONNREFUSED
 
 
+@pytest.mark.usefixtures("few_objects")
 def test_an_identifier_that_nobody_has_any_more_leaves(pair):
     pair.connected()
     pair.near = None

@@ -16,7 +16,10 @@ from weft.verbs.pyverbs import buffers
 from weft.verbs.pyverbs.mr import MR
 from weft.verbs.pyverbs.wr import SGE, RecvWR, SendWR
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes share memory on Linux only")
+pytestmark = [
+    pytest.mark.usefixtures("few_objects"),
+    pytest.mark.skipif(sys.platform != "linux", reason="processes share memory on Linux only"),
+]
 OK = e.IBV_WC_SUCCESS
 
 

@@ -217,6 +217,7 @@ def test_advice_is_for_memory_that_the_key_opens(ctx):
     assert caught.value.error_code == errno.EOPNOTSUPP
 
 
+@pytest.mark.usefixtures("few_objects")
 def test_regions_end_with_the_context(ctx):
     mr = MR(PD(ctx), 8, 0)
     key, regions = mr.lkey, ctx.adapter.regions

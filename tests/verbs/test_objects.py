@@ -36,6 +36,7 @@ def test_children_end_before_their_parent_and_the_youngest_first():
     assert len(ends) == 4
 
 
+@pytest.mark.usefixtures("few_objects")
 def test_a_forgotten_object_ends_and_its_parent_forgets_it():
     ends = []
     parent = Thing("parent", ends)
