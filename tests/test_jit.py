@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import functools
 import importlib
 import os
 import re
@@ -24,16 +25,13 @@ KERNELS = sorted(
 )
 
 
-def folder(boundscheck: str) -> str:
-    code = "from weft.jit import cache_folder; print(cache_folder('weft.wire.kernels'))"
-    environment = os.environ | {"NUMBA_BOUNDSCHECK": boundscheck}
-    return subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
-    ).stdout.strip()
-
-
 def folders() -> dict[str, Path]:
     return {module: cache.cache_folder.__wrapped__(module) for module in KERNELS}
+
+
+@functools.cache
+def folders_before() -> dict[str, Path]:
+    return folders()
 
 
 def edit(monkeypatch: pytest.MonkeyPatch, module: str) -> None:
@@ -42,13 +40,17 @@ def edit(monkeypatch: pytest.MonkeyPatch, module: str) -> None:
 
 
 def changed_by_an_edit_of(monkeypatch: pytest.MonkeyPatch, module: str) -> set[str]:
-    before = folders()
+    before = folders_before()
     edit(monkeypatch, module)
     return {name for name, place in folders().items() if place != before[name]}
 
 
 def test_the_cache_of_checked_kernels_is_another_than_that_of_fast_ones():
-    assert folder("0") != folder("1")
+    code = "from weft.jit import cache_folder; print(cache_folder('weft.wire.kernels'))"
+    environment = os.environ | {"NUMBA_BOUNDSCHECK": str(int(not cache.BOUNDSCHECK))}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert Path(done.stdout.strip()).parent == cache.cache_folder("weft.wire.kernels").parent
+    assert Path(done.stdout.strip()) != cache.cache_folder("weft.wire.kernels")
 
 
 def test_an_edit_in_a_called_function_changes_the_cache_folder(monkeypatch):
@@ -108,20 +110,24 @@ def outer(array):
     return inner(array) + inner(array[1:])
 
 @kernel
-def hashed(word):
-    return hash(word + word)
+def hashed():
+    return hash("more than sixteen letters")
 """
-
-
+# Does this process import numba's functions, compile a runtime and load numba's extensions? And has it the compiler's
+# lock at the end of its turn: another thread would take that turn for its own, and lose it in the middle.
 _CALL = """
 import sys, numpy, mine
 from numba.core import entrypoints
+from numba.core.compiler_lock import global_compiler_lock
 from numba.core.runtime import nrtdynmod
+from weft.jit.cache import KernelCache
 
 made, make = [], nrtdynmod.create_nrt_module
 nrtdynmod.create_nrt_module = lambda context: made.append(1) or make(context)
+locked, end = [], KernelCache.end_turn
+KernelCache.end_turn = lambda self: locked.append(global_compiler_lock.is_locked()) or end(self)
 mine.inner(numpy.arange(5))
-print('numba.np.arraymath' in sys.modules, len(made), entrypoints._already_initialized)
+print('numba.np.arraymath' in sys.modules, len(made), entrypoints._already_initialized, *locked)
 """
 
 
@@ -137,10 +143,19 @@ def test_importing_kernels_looks_for_no_cache(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_cached_kernels_need_no_compiler(tmp_path):
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory) -> tuple[Path, list[str]]:
+    """The folder of a process that compiled `inner`, and the output of that process."""
+    folder = tmp_path_factory.mktemp("compiled")
+    (folder / "mine.py").write_text(_MODULE)
+    return folder, python(_CALL, folder).split()
+
+
+def test_cached_kernels_need_no_compiler(compiled):
     """Nor modules of numba whose functions went into it, a runtime that is compiled anew, or numba's extensions."""
-    (tmp_path / "mine.py").write_text(_MODULE)
-    assert [python(_CALL, tmp_path).split() for _ in range(2)] == [["True", "1", "True"], ["False", "0", "False"]]
+    folder, output = compiled
+    assert output[:3] == ["True", "1", "True"]
+    assert python(_CALL, folder).split()[:3] == ["False", "0", "False"]
 
 
 def test_one_of_two_concurrent_processes_compiles_a_kernel(tmp_path):
@@ -150,21 +165,8 @@ def test_one_of_two_concurrent_processes_compiles_a_kernel(tmp_path):
         assert sorted(pool.map(lambda _: python(call, tmp_path), range(2))) == ["0\n", "1\n"]
 
 
-_TURNS = """
-import numpy, mine
-from numba.core.compiler_lock import global_compiler_lock
-from weft.jit.cache import KernelCache
-
-end = KernelCache.end_turn
-KernelCache.end_turn = lambda self: print(global_compiler_lock.is_locked()) or end(self)
-mine.inner(numpy.arange(5))
-"""
-
-
-def test_no_other_thread_begins_to_compile_before_a_turn_has_ended(tmp_path):
-    """It would take that turn for its own, and lose it in the middle."""
-    (tmp_path / "mine.py").write_text(_MODULE)
-    assert python(_TURNS, tmp_path) == "True\n"
+def test_no_other_thread_begins_to_compile_before_a_turn_has_ended(compiled):
+    assert set(compiled[1][3:]) == {"True"}
 
 
 def test_kernels_that_were_not_used_for_long_go_when_others_come(tmp_path):
@@ -194,19 +196,19 @@ def test_a_failed_compilation_releases_the_lock(tmp_path):
     assert python(_FAIL, tmp_path) == "TypingError\n"
 
 
-def test_a_kernel_that_is_compiled_may_call_one_that_was_loaded(tmp_path):
-    """It has all of it in itself: in the third process nobody loads the other."""
-    (tmp_path / "mine.py").write_text(_MODULE)
-    python("import numpy, mine; mine.inner(numpy.arange(5))", tmp_path)
-    python("import numpy, mine; a = numpy.arange(5); mine.inner(a); mine.outer(a)", tmp_path)
-    assert python("import numpy, mine; print(mine.outer(numpy.arange(5)))", tmp_path) == "20\n"
+def test_a_kernel_that_is_compiled_may_call_one_that_was_loaded(compiled):
+    """It has all of it in itself: the third process does not load the other."""
+    folder, _ = compiled
+    call = "a = numpy.arange(5); print(mine.inner(a), sum(mine.inner.stats.cache_hits.values()), mine.outer(a))"
+    assert python(f"import numpy, mine; {call}", folder) == "10 1 20\n"
+    assert python("import numpy, mine; print(mine.outer(numpy.arange(5)))", folder) == "20\n"
 
 
 def test_a_kernel_that_hashes_finds_the_secret_that_numba_keeps_for_it(tmp_path):
     (tmp_path / "mine.py").write_text(_MODULE)
     call = (
-        "import mine; word = 'more than sixteen letters'; "
-        "print(mine.hashed(word) == hash(word + word), sum(mine.hashed.stats.cache_hits.values()))"
+        "import mine; print(mine.hashed() == hash('more than sixteen letters'), "
+        "sum(mine.hashed.stats.cache_hits.values()))"
     )
     assert [python(call, tmp_path).split() for _ in range(2)] == [["True", "0"], ["True", "1"]]
 
