@@ -48,26 +48,27 @@ def cluster() -> Iterator[str]:
         process.communicate(timeout=PATIENCE_S)
 
 
-def study(folder: Path, output: str, *more: str) -> subprocess.CompletedProcess[str]:
+def study(program: list[str], folder: Path, output: str, *more: str) -> subprocess.CompletedProcess[str]:
     words = ["sim", "star:hosts={hosts}", "--engine", "analytic", "--grid", "hosts=2,4", "--grid", "size=1K,x,1M"]
-    command = [sys.executable, "-m", "weft", "study", *words, "--grid", "seed=1..2", "-o", output, *more]
+    command = [*program, "study", *words, "--grid", "seed=1..2", "-o", output, *more]
     env = os.environ | LOOPBACK
     return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
 
 
 @pytest.mark.slow
-def test_a_study_on_a_ray_cluster_gives_the_same_bytes_as_here(cluster, tmp_path):
+def test_a_study_on_a_ray_cluster_gives_the_same_bytes_as_here(cluster, warm, tmp_path):
     """Also of runs that fail, as those with a size of x do."""
-    local, present = study(tmp_path, "here.csv", "--workers", "2"), study(tmp_path, "there.csv", "--ray", cluster)
+    local = study([str(warm)], tmp_path, "here.csv", "--workers", "2")
+    present = study([sys.executable, "-m", "weft"], tmp_path, "there.csv", "--ray", cluster)
     assert local.stdout == "here.csv: written, 12 runs, 4 failed\n", local.stderr
     assert present.stdout == "there.csv: written, 12 runs, 4 failed\n", present.stderr
     assert present.stderr == local.stderr
     assert (tmp_path / "there.csv").read_bytes() == (tmp_path / "here.csv").read_bytes()
 
 
-def test_a_cluster_that_is_not_there_is_named_at_once(tmp_path):
+def test_a_cluster_that_is_not_there_is_named_at_once(warm, tmp_path):
     find_module("ray")
-    done = study(tmp_path, "out.csv", "--ray", "127.0.0.1:1")
+    done = study([str(warm)], tmp_path, "out.csv", "--ray", "127.0.0.1:1")
     assert done.returncode == 2
     assert "cannot use the Ray cluster at 127.0.0.1:1: " in done.stderr
     assert "refused" in done.stderr
