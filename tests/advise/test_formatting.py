@@ -35,7 +35,7 @@ def advice(*fabrics: tuple[float, float], left_out: dict[str, str] | None = None
         rows=rows,
         left_out=left_out or {},
         verdict=decide(rows, own),
-        flips=(),
+        search_flips=tuple,
         published=(),
         counted=_counted(own),
     )

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from weft.advise import advice
 from weft.advise.formatting import short_trust
 from weft.cli import app
 from weft.cli.advise import _case
@@ -40,6 +41,15 @@ def test_defaults_depend_on_the_work():
     assert _case({"workload": "web", "servers": 3}, None, cloud=False, seed=1).server == "host"
     case = _case({"workload": "parallel-fs", "servers": 4}, None, cloud=True, seed=2)
     assert (case.workload, case.bytes_sent, case.cloud, case.seed) == ("storage", 128 << 20, True, 2)
+
+
+def test_points_where_the_answer_changes_are_sought_only_to_be_shown(capsys, monkeypatch):
+    """The search takes ten times as long as the answer."""
+    monkeypatch.setattr(advice, "find_flips", lambda *_: pytest.fail("searched"))
+    app(["advise", "--workload", "web", "--servers", "4", "--cloud"], result_action="return_value")
+    assert "When the answer would change: --explain" in " ".join(capsys.readouterr().out.split())
+    with pytest.raises(pytest.fail.Exception, match="searched"):
+        app(["advise", "--workload", "web", "--servers", "4", "--cloud", "--explain"], result_action="return_value")
 
 
 def test_answer_names_the_cheaper_fabric_of_those_that_are_alike(capsys):

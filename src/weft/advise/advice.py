@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 from weft.advise.case import Case
 from weft.advise.rows import Bench, Row
@@ -25,11 +26,13 @@ class PublishedAdvice:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Advice:
+    """The answer for a case. Finding its flips takes ten times as long as the answer, so they wait until first use."""
+
     case: Case
     rows: tuple[Row, ...]
     left_out: dict[str, str]  # fabric -> why
     verdict: Verdict
-    flips: tuple[Flip, ...]
+    search_flips: Callable[[], Iterable[Flip]]
     published: tuple[PublishedAdvice, ...]
     counted: str
 
@@ -37,13 +40,18 @@ class Advice:
     def answer(self) -> str:
         return self.verdict.answer
 
+    @cached_property
+    def flips(self) -> tuple[Flip, ...]:
+        """The points where the answer changes, one parameter at a time."""
+        return tuple(self.search_flips())
+
     def row(self, answer: str) -> Row:
         """Return the first row with that answer."""
         return next(row for row in self.rows if row.option.answer == answer)
 
 
 def advise(case: Case, progress: Progress | None = None) -> Advice:
-    """Run the case on every fabric, decide, and find where the answer changes."""
+    """Run the case on every fabric and decide."""
     bench = Bench(case, progress)
     rows = bench.rows()
     verdict = decide(rows, case)
@@ -52,7 +60,7 @@ def advise(case: Case, progress: Progress | None = None) -> Advice:
         rows=rows,
         left_out={option.label: why for option, why in bench.left_out.items()},
         verdict=verdict,
-        flips=tuple(find_flips(bench, verdict, progress)),
+        search_flips=lambda: find_flips(bench, verdict, progress),
         published=tuple(_published(case, verdict)),
         counted=_counted(case),
     )

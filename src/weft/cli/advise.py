@@ -104,6 +104,8 @@ def advise(
     case = _case(options, prices, cloud=cloud, seed=seed)
     with progress_bar("reading the catalog") as change:
         advice = run(case, lambda description: change(description=description))
+        if explain or form.is_data:
+            _ = advice.flips  # found while the bar tells of it
     if form.is_data:
         print_data(form, report(advice), "fabrics")
     else:
