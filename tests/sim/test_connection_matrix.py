@@ -16,7 +16,7 @@ Triggers 2
 0->1 id 1 start 0 size 2000000 send_done_trigger 1
 1->2 id 2 trigger 1 size 1000 recv_done_trigger 2
 3->2 id 3 start 5000 size 1000 recv_done_trigger 2   # another one
-2->0 id 4 trigger 2 size 7 prio 3
+2->0 id 4 trigger 2 start 3000 size 7 prio 3
 trigger id 1 oneshot
 trigger id 2 barrier count 2
 """
@@ -34,6 +34,7 @@ def test_a_connection_matrix_is_read_with_times_and_triggers(tmp_path, fabric):
         assert [fabric.port(slot).node.name for slot in ends.tolist()] == names.split()
     assert traffic.size_bytes.tolist() == [2_000_000, 1000, 1000, 7]
     assert traffic.start_ps.tolist() == [0, 0, 5000, 0]
+    assert traffic.delay_ps.tolist() == [0, 0, 0, 3000]  # after a trigger, the start is a delay
     first, after = traffic.after_first.tolist(), traffic.after.tolist()
     assert [after[first[row] : first[row + 1]] for row in range(4)] == [[], [0], [], [1, 2]]
 

@@ -11,6 +11,7 @@ import pytest
 import weft
 from weft.errors import ConfigError
 from weft.fabric import faults
+from weft.fabric.counters import Counter
 from weft.fabric.model import Fabric
 from weft.routing.engine import Options as RoutingOptions
 from weft.routing.route import route
@@ -74,6 +75,25 @@ def test_packets_during_a_cut_are_lost_and_sent_again_once_the_cable_is_back():
     leaf = result.fabric.find_port("leaf1/2").slot
     assert result.use.dropped_packets[leaf] == pytest.approx(cut_ps / packet_ps, abs=2)
     assert result.retransmitted[0] > result.use.dropped_packets[leaf]
+
+
+def test_counters_of_ports_have_what_the_other_end_sent_and_what_a_cut_dropped():
+    fabric = routed("star:hosts=2")
+    result = send(fabric, 600, "cut:leaf1/2@10us-20us")
+    before = fabric.counters.copy()
+    result.write_counters()
+    added, use, peer = (fabric.counters - before).T, result.use, fabric.ports.peer
+    plugged = np.flatnonzero(peer >= 0)
+    assert added[Counter.PORT_XMIT_DATA_WORDS].sum() > 600 * MTU // 4
+    for sent, received in (
+        (Counter.PORT_XMIT_DATA_WORDS, Counter.PORT_RCV_DATA_WORDS),
+        (Counter.PORT_XMIT_PKTS, Counter.PORT_RCV_PKTS),
+        (Counter.PORT_UNICAST_XMIT_PKTS, Counter.PORT_UNICAST_RCV_PKTS),
+    ):
+        assert added[received][plugged].tolist() == added[sent][peer[plugged]].tolist()
+    assert added[Counter.PORT_XMIT_DISCARDS].tolist() == use.dropped_packets.tolist()
+    assert added[Counter.PORT_XMIT_DISCARDS].sum() > 0
+    assert added[Counter.PORT_XMIT_PKTS].tolist() == use.xmit_packets.tolist()
 
 
 def test_a_message_that_ends_during_a_cut_waits_for_the_timeout():

@@ -14,11 +14,15 @@ from weft.fabric.model import Fabric
 from weft.fabric.rates import speed, speeds
 from weft.ids import Lid
 from weft.mad import faults
+from weft.routing.engine import Options as RoutingOptions
+from weft.routing.route import route
 from weft.scenarios.managed import ManagedSubnet
 from weft.sim.engine import Network, Options, Paths
 from weft.sim.engines import ENGINES
 from weft.sim.files import write_traffic
+from weft.sim.layout.records import Selection
 from weft.sim.packet.engine import Deadlock, PacketEngine
+from weft.sim.packet.plan import _choices
 from weft.sim.patterns import multicast
 from weft.sim.traffic import Operation, Traffic, Transport
 from weft.sm.conf.options import Options as SmOptions
@@ -143,3 +147,12 @@ def test_only_infiniband_has_groups():
     fabric = weft.load("star:hosts=4,speed=400GbE")
     with pytest.raises(ConfigError, match="multicast is simulated on InfiniBand only, not on roce"):
         PacketEngine().run(fabric, to_group(fabric, "h1"), Options(network=Network.ROCE, paths=Paths.TABLE))
+
+
+def test_multicast_leaves_adaptive_routing_its_choices():
+    """Multicast packets find port 0 at LID 0, and unicast packets the same groups of ports as without multicast."""
+    fabric = route(weft.load("fat-tree:hosts=8,radix=4"), RoutingOptions(adaptive=True)).fabric
+    alone, beside = (_choices(fabric, Selection.BY_PACKET, copies=copies) for copies in (False, True))
+    assert len(alone[3]) > len(fabric.switches)
+    for without, with_multicast in zip(alone, beside, strict=True):
+        np.testing.assert_array_equal(without, with_multicast)

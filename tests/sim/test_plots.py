@@ -122,6 +122,8 @@ def test_samples_of_a_watched_port_agree_with_the_totals_of_the_run():
     every_ps = options.watch_every_ps
     assert samples.utilisation.sum(axis=0) * every_ps == pytest.approx(use.busy_ps[slots], abs=1.5 * every_ps)
     assert samples.blocked.sum(axis=0) * every_ps == pytest.approx(use.xmit_wait_ps[slots], abs=1.5 * every_ps)
+    assert samples.blocked.min() >= 0
+    assert samples.blocked.max() == 1  # a port that waits during a whole interval
     assert (abs(samples.pauses.sum(axis=0) - use.pauses[slots]) <= 1).all()
     assert samples.pauses[:, 1].sum() > 0
     assert np.isnan(samples.credit_bytes).all()  # Ethernet has none
