@@ -7,9 +7,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from weft.sim.packet import pacing
+from weft.sim.layout.records import FlowControl
+from weft.sim.packet import pacing, switch
 from weft.sim.packet.congestion import dcqcn, ib, reno
-from weft.sim.packet.state import PacketEvent
+from weft.sim.packet.state import Carries, PacketEvent
 
 TABLE = np.array([1.0, 0.5, 0.25, 0.125])  # rate by index
 STEP_PS = 100
@@ -192,3 +193,59 @@ def test_an_adapter_that_is_slower_than_its_line_is_always_paced(paced):
     paced.qps[0].slowed = 1
     pacing.set_pace(paced, 0)
     assert paced.qps[0].pace_ps_per_kib == 20_000
+
+
+# -- marks of switches ------------------------------------------------------------------------------------------------
+
+LOW_BYTES, HIGH_BYTES, SHARE_PPM, SMALLEST_BYTES = 100, 300, 400_000, 64
+
+
+@pytest.fixture
+def is_marked(monkeypatch):
+    """Return whether a switch marks a packet that leaves so many bytes in its queue, if it draws this number."""
+    for name in ("_mark", "blocks_bytes"):
+        monkeypatch.setattr(switch, name, getattr(getattr(switch, name), "py_func", getattr(switch, name)))
+
+    def run(
+        queue_bytes: int, draw: int, flow=FlowControl.PAUSE, free_bytes=1 << 20, carries=Carries.DATA, size=64
+    ) -> bool:
+        monkeypatch.setattr(switch, "draw_below", lambda s, n: draw if n == 1_000_000 else -1)
+        packet, plug = SimpleNamespace(carries=carries, bytes=size, marked=0), SimpleNamespace(marked=0)
+        queue = SimpleNamespace(port=0, bytes=queue_bytes, credits=free_bytes)
+        state = SimpleNamespace(run=[SimpleNamespace(flow=flow)], queues=[queue], packets=[packet], plugs=[plug])
+        state.marks = [(LOW_BYTES, HIGH_BYTES, SHARE_PPM, SMALLEST_BYTES)]
+        switch._mark(state, 0, 0)
+        assert packet.marked == plug.marked
+        return bool(packet.marked)
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("queue_bytes", "marked_ppm"),
+    [(100, 0), (101, 2_000), (200, 200_000), (299, 398_000), (300, 1_000_000), (5_000, 1_000_000)],
+)
+def test_ecn_marks_a_share_that_rises_from_the_low_to_the_high_threshold_and_then_all(
+    queue_bytes, marked_ppm, is_marked
+):
+    assert not marked_ppm or is_marked(queue_bytes, marked_ppm - 1)
+    assert marked_ppm == 1_000_000 or not is_marked(queue_bytes, marked_ppm)
+
+
+def test_infiniband_marks_a_fixed_share_where_a_packet_waits_although_the_port_may_send(is_marked):
+    """A port without credits is a victim of congestion elsewhere."""
+    for queue_bytes, draw, expected in (
+        (100, 0, False),
+        (101, 399_999, True),
+        (101, 400_000, False),
+        (9000, 400_000, False),
+    ):
+        assert is_marked(queue_bytes, draw, flow=FlowControl.CREDITS) == expected
+    assert is_marked(101, 0, flow=FlowControl.CREDITS, free_bytes=64)
+    assert not is_marked(101, 0, flow=FlowControl.CREDITS, free_bytes=63)
+
+
+def test_acknowledgements_and_packets_below_the_smallest_size_are_not_marked(is_marked):
+    assert is_marked(5_000, 0, size=64)
+    assert not is_marked(5_000, 0, size=63)
+    assert not is_marked(5_000, 0, carries=Carries.ACK)

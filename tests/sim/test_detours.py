@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from functools import cache
+from itertools import count
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import weft
 from weft.errors import ConfigError
+from weft.routing.detours import TO_DESTINATION, TO_INTERMEDIATE, UNDECIDED, Detour
 from weft.routing.engine import Options as RoutingOptions
 from weft.routing.patterns import host_ports
 from weft.routing.route import route
 from weft.sim.auto import choose_engine
 from weft.sim.engine import Options
 from weft.sim.figures import carried_load
+from weft.sim.packet import detours
 from weft.sim.packet.engine import PacketEngine
+from weft.sim.packet.state import PART_BITS, Carries
 from weft.sim.patterns import make
 from weft.sim.traffic import Traffic
 
@@ -95,3 +100,125 @@ def test_detours_need_lanes_for_each_part():
     fabric = routed(DRAGONFLY, 1)
     with pytest.raises(ConfigError, match="needs 9 VLs, 3 for each of the 3 parts of a path, and the ports have 8"):
         PacketEngine().run(fabric, Traffic.of(fabric, [("h1", "h72", 64)]), Options(paths="par"))
+
+
+# -- the choice at a switch, without a simulation ----------------------------------------------------------------------
+
+MINIMAL, OTHER, OWN = 1, 2, 3  # LIDs of the destination, of an intermediate switch and of the first switch
+FAR, HERE, THERE = 0, 1, 2
+LEVEL = 3  # service level
+
+
+@pytest.fixture
+def state(monkeypatch):
+    """A ring of three switches, each a group: HERE reaches THERE by port 1 directly, or by port 2 through FAR.
+
+    Port 3 of each switch has a host; the destination is the host of THERE, the intermediate switch is FAR.
+    """
+    for name, function in vars(detours).copy().items():
+        if hasattr(function, "py_func"):
+            monkeypatch.setattr(detours, name, function.py_func)
+    turn = count()
+    monkeypatch.setattr(detours, "draw_below", lambda s, n: next(turn) % n)
+    peer = {5: 10, 10: 5, 9: 2, 2: 9, 6: 1, 1: 6}  # ports of the ring, from 4 * switch; others lead to hosts
+    run = SimpleNamespace(detour=Detour.UGAL, bias_bytes=0, ends_in_group=0, in_first_group=0, n_vls=3)
+    return SimpleNamespace(
+        run=[run],
+        lft=np.array([[0, 2, 0, 1], [0, 1, 2, 0], [0, 3, 1, 2]]),  # [switch, LID]; 0: the switch itself
+        switch_first=[0, 4, 8],
+        ports=[SimpleNamespace(peer=peer.get(port, 12)) for port in range(12)],
+        plugs=[SimpleNamespace(owner=port // 4) for port in range(12)] + [SimpleNamespace(owner=-1)],
+        loads={5: SimpleNamespace(bytes=0), 6: SimpleNamespace(bytes=0)},
+        buffers=[SimpleNamespace(owner=HERE, first=4)],
+        queues={0: SimpleNamespace(port=7)},
+        packets=[SimpleNamespace(sl=0, dlid=MINIMAL, carries=Carries.DATA, message=0)],
+        path_sl=np.zeros((1, 1), np.int64),
+        switch_group=[2, 0, 1],
+        lid_group=[-1, 1, 2, 0],
+        intermediate_lid=[OWN, MINIMAL, OTHER],  # of which the groups of both ends are drawn in vain
+    )
+
+
+def diverts(state) -> bool:
+    """Return whether an undecided packet takes the detour."""
+    packet = state.packets[0]
+    packet.sl, packet.dlid = UNDECIDED << PART_BITS | LEVEL, MINIMAL
+    begins = detours.begin_next_part(state, 0, 0)
+    number = packet.sl >> PART_BITS
+    assert packet.dlid == (OTHER if number == TO_INTERMEDIATE else MINIMAL)
+    assert begins == (number != UNDECIDED)
+    assert number in (TO_INTERMEDIATE, UNDECIDED if state.run[0].detour == Detour.PAR else TO_DESTINATION)
+    return number == TO_INTERMEDIATE
+
+
+@pytest.mark.parametrize(
+    ("direct_bytes", "around_bytes", "bias_bytes", "expected"),
+    [
+        (0, 0, 0, False),  # an idle fabric
+        (2000, 1000, 0, False),  # two links instead of one: half of the queue is as long
+        (2001, 1000, 0, True),
+        (2001, 1000, 1, False),
+        (2002, 1000, 1, True),
+    ],
+)
+def test_ugal_takes_a_detour_if_its_queue_times_its_hops_is_shorter(
+    state, direct_bytes, around_bytes, bias_bytes, expected
+):
+    state.run[0].bias_bytes = bias_bytes
+    state.loads[5].bytes, state.loads[6].bytes = direct_bytes, around_bytes
+    assert diverts(state) == expected
+    state.run[0].detour = Detour.PAR
+    assert diverts(state) == expected
+    state.run[0].detour = Detour.VALIANT
+    assert diverts(state)
+
+
+@pytest.mark.parametrize("path_sl", [np.zeros((1, 1), np.int64), np.full((3, 4), LEVEL)], ids=["one", "by path"])
+@pytest.mark.parametrize(("detour", "lane"), [(Detour.UGAL, 1), (Detour.PAR, 0)])
+def test_behind_one_port_the_queues_of_the_lanes_are_compared(state, detour, lane, path_sl):
+    """Here both ways begin with port 1: the detour has three links. Lane 2 is that of detours."""
+    state.run[0].detour = detour
+    state.lft[HERE, OTHER] = 1
+    state.path_sl = path_sl
+    state.first_pair, state.pair_row = {HERE: 10}, {11: 5}
+    lanes = {TO_DESTINATION: 1, UNDECIDED: 0, TO_INTERMEDIATE: 2}
+    state.sl2vl = {(5, number << PART_BITS | LEVEL): vl for number, vl in lanes.items()}
+    for direct_bytes, expected in ((300, False), (301, True)):
+        state.queues |= {5 * 3 + vl: SimpleNamespace(bytes=9999) for vl in lanes.values()}
+        state.queues[5 * 3 + 2].bytes, state.queues[5 * 3 + lane].bytes = 100, direct_bytes
+        assert diverts(state) == expected
+    assert state.packets[0].sl == TO_INTERMEDIATE << PART_BITS | LEVEL
+
+
+def test_a_detour_ends_at_its_intermediate_switch_or_in_its_group(state):
+    state.messages = [SimpleNamespace(dlid=MINIMAL, slid=7)]
+    packet = state.packets[0]
+    for carries, lid in ((Carries.DATA, MINIMAL), (Carries.ACK, 7)):
+        packet.sl, packet.dlid, packet.carries = TO_INTERMEDIATE << PART_BITS, OTHER, carries
+        for state.run[0].ends_in_group in (0, 1):
+            assert not detours.begin_next_part(state, 0, 0)  # still on the way
+        state.buffers[0].owner = FAR
+        assert detours.begin_next_part(state, 0, 0)
+        assert (packet.sl >> PART_BITS, packet.dlid) == (TO_DESTINATION, lid)
+        assert not detours.begin_next_part(state, 0, 0)  # a packet takes one detour
+        state.buffers[0].owner = HERE
+    state.switch_group[HERE] = state.lid_group[OTHER]
+    for state.run[0].ends_in_group in (0, 1):
+        packet.sl, packet.dlid = TO_INTERMEDIATE << PART_BITS, OTHER
+        assert detours.begin_next_part(state, 0, 0) == bool(state.run[0].ends_in_group)
+
+
+def test_packets_within_a_group_and_behind_the_first_group_take_no_detour(state):
+    state.loads[5].bytes = 1 << 20
+    assert diverts(state)
+    state.queues[0].port = 6  # from FAR, which is another group
+    assert diverts(state)
+    state.run[0].in_first_group = 1
+    assert not diverts(state)
+    state.queues[0].port = 7  # from a host
+    assert diverts(state)
+    state.switch_group[THERE] = state.switch_group[HERE]
+    state.queues[0].port = 5  # from a switch of the same group
+    assert diverts(state)
+    state.lid_group[MINIMAL] = state.switch_group[HERE]
+    assert not diverts(state)

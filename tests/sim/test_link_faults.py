@@ -94,6 +94,7 @@ def test_counters_of_ports_have_what_the_other_end_sent_and_what_a_cut_dropped()
     assert added[Counter.PORT_XMIT_DISCARDS].tolist() == use.dropped_packets.tolist()
     assert added[Counter.PORT_XMIT_DISCARDS].sum() > 0
     assert added[Counter.PORT_XMIT_PKTS].tolist() == use.xmit_packets.tolist()
+    assert result.report()["latency_us"]["max"] == pytest.approx(result.latency_ps.max() / 1e6)
 
 
 def test_a_message_that_ends_during_a_cut_waits_for_the_timeout():
