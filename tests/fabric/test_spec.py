@@ -69,7 +69,8 @@ def test_a_spec_that_cannot_be_used_is_refused_with_its_reason(spec, message):
 def test_a_refusal_shows_how_the_spec_is_written():
     with pytest.raises(ConfigError) as refusal:
         load("torus:4x4,host=2")
-    assert str(refusal.value).endswith("\n  torus:4x4x4[,hosts=1][,server=host][,switch=NAME][,radix=N][,speed=NAME]")
+    usage = "\n  torus:4x4x4[,hosts=1][,server=host][,switch=NAME][,radix=N][,speed=NAME][,breakout=N][,planes=N]"
+    assert str(refusal.value).endswith(usage)
 
 
 @pytest.mark.parametrize("path", ["fabric.topo", "./fabric", "data/fabric", "/nowhere/at:all", "a.b" * 2000])
@@ -109,6 +110,7 @@ def test_the_topologies_are_described_for_people_and_for_programs():
     fat_tree = described["fat-tree"]
     assert fat_tree.usage == (
         "fat-tree:hosts=N[,server=host][,levels=N][,pods=N][,oversubscription=1][,switch=NAME][,radix=N][,speed=NAME]"
+        "[,breakout=N][,planes=N]"
     )
     parameters = {parameter.name: parameter for parameter in fat_tree.parameters}
     assert (parameters["hosts"].required, parameters["server"].required) == (True, False)

@@ -147,7 +147,8 @@ def export(fabric: FabricLike, output: PathLike, format: str | None = None) -> P
     <Fabric star.ibnetdiscover: switches 1, HCAs 4, links 4>
     """
     from weft.fabric.files import write
+    from weft.fabric.planes import expand
 
     path = read_path("--output", output)
-    write(read_fabric(fabric), path, format)
+    write(expand(read_fabric(fabric)), path, format)
     return path

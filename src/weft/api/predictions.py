@@ -191,10 +191,16 @@ def time(
     return run(place_ranks(read_fabric(fabric), read_names("servers", servers)), settings).rows[0]
 
 
-def nccl_options(network: str | None, paths: str | None, *, gpudirect: bool, seed: int) -> Options:
+def nccl_options(
+    network: str | None, paths: str | None, *, gpudirect: bool, seed: int, plane_choice: str | None = None
+) -> Options:
     """Return the options of a run of NCCL. Sockets read host memory, to which NCCL's kernels write."""
     direct = Memory.HOST if network == Network.TCP else Memory.GPUDIRECT
-    names: dict[str, Any] = {"network": network, "paths": paths}  # text: Options finds the enum
+    names: dict[str, Any] = {
+        "network": network,
+        "paths": paths,
+        "plane_choice": plane_choice,
+    }  # text: Options finds the enum
     return Options(**names, memory=direct if gpudirect else Memory.STAGED, seed=seed)
 
 
@@ -202,11 +208,11 @@ def place_ranks(fabric: Fabric, servers: str) -> Ranks:
     """Return the ranks of a job on these servers, a number or names, with routes between them."""
     from weft.collectives.nccl.cluster import check_gpus
     from weft.collectives.ranks import pick_servers, place
-    from weft.sim.perftest import prepare
+    from weft.sim.perftest import prepare_job
 
     names = pick_servers(fabric, servers)
     check_gpus(fabric, names)
-    return place(prepare(fabric), names)
+    return place(prepare_job(fabric), names)
 
 
 def train(

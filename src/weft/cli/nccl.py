@@ -69,6 +69,7 @@ def nccl(
     sym_gin: Annotated[Literal[0, 1] | None, _variable("NCCL_SYM_GIN_KERNELS_ENABLE")] = None,
     network: str | None = None,
     paths: str | None = None,
+    plane_choice: str | None = None,
     gpudirect: OnByDefault = True,
     tuner: File = None,
     picture: File = None,
@@ -152,6 +153,8 @@ def nccl(
         Protocol: infiniband, omni-path, roce, roce-v1 or tcp. [that of the links; roce on Ethernet]
     paths
         Choice of paths: table, adaptive, ecmp or spray. [table; ecmp on Ethernet]
+    plane_choice
+        Adapters with several planes: the unit that takes one of them: packet, message or queue-pair. [packet]
     gpudirect
         Let adapters read and write GPU memory; otherwise data is copied through host memory.
     tuner
@@ -222,7 +225,7 @@ def nccl(
         sym_tma=None if sym_tma is None else sym_tma == 1,
         sym_gin=sym_gin != 0,
         prove=check != 0,
-        options=nccl_options(network, paths, gpudirect=gpudirect, seed=seed),
+        options=nccl_options(network, paths, gpudirect=gpudirect, seed=seed, plane_choice=plane_choice),
     )
     if not spec:
         raise ConfigError(f"{collective} needs a cluster: weft nccl {collective} superpod:su=1 --servers 2")

@@ -65,7 +65,7 @@ def route(
     root
         Root switch for up/down routing. [chosen by the engine]
     compare
-        Route with every suitable engine, and print the results side by side.
+        Print the alternatives side by side: route with every suitable engine.
     dump
         The folder for dumps in OpenSM's formats, which ibdmchk reads.
     picture
@@ -76,6 +76,7 @@ def route(
     from weft.draw.chart import check_suffix
     from weft.fabric.spec import load
     from weft.routing.engine import Options
+    from weft.routing.rails import needs_subnets
 
     if compare and (dump is not None or routing_engine != "auto" or fault):
         raise ConfigError(
@@ -86,7 +87,13 @@ def route(
     with progress_bar(f"reading {spec}"):
         fabric = load(spec)
     options = Options(engine=routing_engine, lmc=lmc, max_vls=max_vls, root=root)
-    if compare:
+    if needs_subnets(fabric):
+        if compare or dump is not None or picture is not None or lmc:
+            raise ConfigError(
+                f"{spec} needs more LIDs than a subnet has: leave out --compare, --dump, --picture, --lmc"
+            )
+        _route_rails(fabric, options, seed, fault, form)
+    elif compare:
         _compare(fabric, options, seed, picture, form)
     else:
         _route_one(fabric, options, seed, fault, dump, picture, form)
@@ -114,6 +121,27 @@ def _route_one(
         _print_one(result)
         report_written(dump, picture)
     if not result.verdict.ok:
+        raise SystemExit(1)
+
+
+def _route_rails(fabric: Fabric, options: Options, seed: int, faults: Sequence[str], form: Form) -> None:
+    """Route the rails of a fabric that is too large for a subnet: one of each kind."""
+    from weft.routing.rails import rail_subnets
+    from weft.training.failures import break_permanently
+
+    parts = rail_subnets(break_permanently(fabric, faults))
+    with _progress(3 * len(parts)) as step:
+        results = [_evaluate(part.fabric, options, seed, step) for part in parts]
+    if form.is_data:
+        rails = [{"rails": part.rails} | _facts(result) for part, result in zip(parts, results, strict=True)]
+        print_data(form, _head(fabric, options, seed) | {"subnets": rails}, "subnets")
+    else:
+        print(f"{fabric.spec} needs more LIDs than a subnet has; each rail is routed as a subnet.")
+        for part, result in zip(parts, results, strict=True):
+            equal = f"{len(part.rails)} equal rails, of which one is verified" if len(part.rails) > 1 else "one rail"
+            print(f"\n{', '.join(part.rails)}: {equal}")
+            _print_one(result)
+    if not all(result.verdict.ok for result in results):
         raise SystemExit(1)
 
 
@@ -222,6 +250,8 @@ def _print_one(result: Evaluation) -> None:
 
     out, routing, quality = console(), result.routing, result.quality
     promise = f"{routing.engine}: {ENGINES[routing.engine].guarantee}"
+    if routing.fabric.multiplicity > 1:
+        out.print(f"{routing.fabric.multiplicity} equal planes: the figures are those of one.", markup=False)
     for line in (promise, *(f"  {note}" for note in routing.notes if note != promise), result.verdict.explain()):
         out.print(line, markup=False)
     if routing.changed_entries is not None:

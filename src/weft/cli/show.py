@@ -59,7 +59,11 @@ def show(spec: Spec, name: str | None = None, /, *, form: Form = TABLES) -> None
 def _print_summary(out: Console, summary: Summary) -> None:
     counts = [f"{count:,} {_plural(kind, count)}" for kind, count in summary.nodes.items()]
     servers = [f"{summary.servers:,} {_plural('server', summary.servers)}"] if summary.servers else []
-    out.print(f"[bold]{summary.spec}[/bold]", ", ".join(servers + counts), *summary.changes, sep="\n", end="\n\n")
+    planes = [f"{summary.planes} planes"] if summary.planes > 1 else []
+    if summary.boxes < summary.nodes.get("switch", 0):
+        planes[0] += f" ({summary.boxes:,} switch boxes with a chip in each plane)"
+    heading = ", ".join(servers + counts + planes)
+    out.print(f"[bold]{summary.spec}[/bold]", heading, *summary.changes, sep="\n", end="\n\n")
     tiers = [
         (
             tier.level if tier.level >= 0 else None,

@@ -59,6 +59,8 @@ class Network:
     (add --lmc); with --sweep-load several, separated by commas. [table; ecmp on Ethernet]"""
     lmc: Whole | None = None
     """Assign 2**LMC LIDs, hence paths, to each host port; with --paths lmc messages take turns among them. 1 to 7."""
+    plane_choice: str | None = None
+    """Adapters with several planes: the unit that takes one of them: packet, message or queue-pair. [packet]"""
     switching: str = "cut-through"
     """cut-through or store-and-forward."""
     congestion_control: str | None = None
@@ -257,6 +259,7 @@ def _options(network: Network, outputs: Outputs, paths: str | None) -> Options:
     from weft.sim.engine import Options
 
     chosen: dict[str, Any] = {"network": network.network, "paths": paths, "switching": network.switching}
+    chosen["plane_choice"] = network.plane_choice
     chosen |= {"congestion_control": network.congestion_control, "memory": network.memory}
     return Options(
         **chosen,  # strings, which Options checks and converts

@@ -66,6 +66,8 @@ def up(
         raise ConfigError(f"{', '.join(flags.set_flags)} needs a subnet manager: add --sm, or start one with `weft sm`")
     with progress_bar(f"reading {spec}"):  # ends before the lab forks, when no thread may run
         fabric = load(spec)
+    if fabric.planes > 1:
+        raise ConfigError(f"{spec}: a lab has one plane, since each is a subnet of its own: leave out planes=")
     manage = _manager(fabric, flags) if sm else lambda entry: None
     if daemon:
         entry = process.start(fabric, name, timed=timed, join=join)

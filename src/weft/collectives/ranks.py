@@ -171,10 +171,13 @@ def _nvlink_ports(fabric: Fabric, gpus: NDArray[np.intp]) -> NDArray[np.int32]:
 
 
 def _compute_adapters(fabric: Fabric) -> NDArray[np.intp]:
-    """Return the HCAs whose first port has a network cable, without the template's storage adapters."""
+    """Return the HCAs whose first port has a network cable, in any plane, without the template's storage adapters."""
     nodes = np.flatnonzero(fabric.nodes.kind == NodeKind.HCA)
-    link = fabric.ports.link[fabric.first_port[nodes] + 1]
-    nodes = nodes[(link >= 0) & fabric.network_links[link]]
+    cabled = np.zeros(len(nodes), bool)
+    for number in range(1, 1 + (fabric.planes if fabric.expanded else 1)):
+        link = fabric.ports.link[fabric.first_port[nodes] + np.minimum(number, fabric.nodes.n_ports[nodes])]
+        cabled |= (link >= 0) & fabric.network_links[link]
+    nodes = nodes[cabled]
     cpus = fabric.of_kind(NodeKind.CPU)
     models = np.unique(fabric.nodes.model[cpus])
     stored = {name for model in models.tolist() if model >= 0 for name in catalog.server(fabric.models[model]).storage}

@@ -70,4 +70,10 @@ def lay_out(
     wires = Wires(parts=parts, colors=colors)
     canvas = Canvas()
     draw_layout(canvas, wires)
-    return lay_out_sheet(canvas, wires, Path(fabric.spec).name if title is None else title)
+    return lay_out_sheet(canvas, wires, _title(fabric) if title is None else title)
+
+
+def _title(fabric: Fabric) -> str:
+    """Return the name of the fabric, and the number of planes that the picture of one stands for."""
+    planes = f", one of {fabric.multiplicity} equal planes" if fabric.multiplicity > 1 else ""
+    return f"{Path(fabric.spec).name}{planes}"

@@ -67,7 +67,12 @@ def join_boards(fabric: Fabric) -> Fabric:
         rows = joined.tables.switch_row[at : at + len(box.shape.switches)]
         joined.tables.lft[rows, 1 : len(box.shape.gpus) + 1] = box.shape.routes
         at += len(box.shape.switches)
-    return replace(joined, changes=(*fabric.changes, "joined the GPUs of each server over PCIe and direct NVLinks"))
+    return replace(
+        joined,
+        changes=(*fabric.changes, "joined the GPUs of each server over PCIe and direct NVLinks"),
+        planes=fabric.planes,
+        expanded=fabric.expanded,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

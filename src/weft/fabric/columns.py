@@ -126,12 +126,25 @@ class FabricColumns:
     servers: tuple[str, ...]
     groups: tuple[str, ...]
     tables: Tables
+    planes: int = 1  # of each adapter port
+    expanded: bool = False  # port n of an adapter is in plane n; else one plane stands for all (`weft.fabric.planes`)
+
+    @property
+    def multiplicity(self) -> int:
+        """The number of equal planes that each switch and network cable of these arrays stands for."""
+        return 1 if self.expanded else self.planes
 
     @cached_property
     def first_port(self) -> NDArray[np.int64]:
         """The slot of each node's port 0."""
         slots = self.nodes.n_ports.astype(np.int64) + 1
         return np.cumsum(slots) - slots
+
+    @cached_property
+    def nodes_by_server(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """The nodes ordered by server, and the place of each server's first in that order."""
+        order = np.argsort(self.nodes.server, kind="stable")
+        return order, np.searchsorted(self.nodes.server[order], np.arange(len(self.servers) + 1))
 
     @cached_property
     def link_rate_gbit_s(self) -> NDArray[np.float64]:

@@ -3,6 +3,7 @@
     broken = faults.remove_link(fabric, "leaf3/17")
     broken = faults.kill(broken, "spine1")
     broken = faults.kill(broken, "nvl1/tray3")     one machine of a rack that is one NVLink domain
+    broken = faults.kill(broken, "plane2")         one of the planes, of a fabric that has several
 
 The rest of the fabric keeps its names, GUIDs, LIDs, tables and counters: tables still point at the fault, as they do
 until a subnet manager sweeps. `fabric.changes` lists the changes.
@@ -15,17 +16,19 @@ from dataclasses import replace
 from weft.errors import ConfigError
 from weft.fabric.columns import LinkColumns
 from weft.fabric.model import Fabric
+from weft.fabric.planes import holding
 from weft.fabric.rates import parse_label
 from weft.fabric.views import Link, Port
 
 
 def remove_link(fabric: Fabric, port_name: str) -> Fabric:
     """Remove the cable from a port."""
-    return fabric.removing(fabric.find_port(port_name).name)
+    return fabric.removing(holding(fabric, port_name).find_port(port_name).name)
 
 
 def degrade(fabric: Fabric, port_name: str, bit_error_rate: float, *, one_way: bool = False) -> Fabric:
     """Set the bit error rate of the cable in a port, after error correction; `one_way`: only of received data."""
+    fabric = holding(fabric, port_name)
     changed = fabric.with_links(erring(fabric, port_name, bit_error_rate, one_way=one_way))
     only = "the receiver of " if one_way else ""
     return changed.changed(f"degraded {only}{port_name} to a bit error rate of {bit_error_rate:g}")
@@ -47,6 +50,7 @@ def erring(fabric: Fabric, port_name: str, bit_error_rate: float, *, one_way: bo
 
 def slow(fabric: Fabric, port_name: str, label: str) -> Fabric:
     """Let the cable in a port come up narrower or slower: `1xEDR`, `4xSDR`."""
+    fabric = holding(fabric, port_name)
     link = _link_at(fabric, port_name)
     line, width = parse_label(label)
     if line.technology is not link.technology or line.rate_gbit_s(width) > link.rate_gbit_s:

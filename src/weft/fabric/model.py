@@ -17,6 +17,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from importlib import import_module
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -231,8 +233,17 @@ class Fabric(FabricColumns):
     def removing(self, name: str) -> Fabric:
         """Return a new fabric without the cable in a port, or without a node, a server or a tray and their cables.
 
-        Its tables still lead to the removed part, as they do until a subnet manager sweeps.
+        Its tables still lead to the removed part, as they do until a subnet manager sweeps. With several planes, the
+        name is that of a plane, `plane2`, of a part of one, `p2-leaf3/17`, or of a server.
         """
+        if self.planes > 1:
+            planes: Any = import_module("weft.fabric.planes")  # which builds fabrics
+            if (number := planes.plane_number(name)) is not None:
+                without_plane: Fabric = planes.remove_plane(self, number)
+                return without_plane
+            whole: Fabric = planes.holding(self, name)
+            if whole is not self:
+                return whole.removing(name)
         match = self._find(name)
         if isinstance(match, Port):
             if match.link is None:
@@ -280,7 +291,14 @@ class Fabric(FabricColumns):
         nodes = replace(nodes, server=server)
         fabric = Fabric.assemble(self.spec, nodes, links, self.ports.guid[old_slots], self.models, servers, self.groups)
         tables = self.tables.subset(old_nodes, old_slots)
-        return replace(fabric, tables=tables, counters=self.counters[old_slots].copy(), changes=self.changes)
+        return replace(
+            fabric,
+            tables=tables,
+            counters=self.counters[old_slots].copy(),
+            changes=self.changes,
+            planes=self.planes,
+            expanded=self.expanded,
+        )
 
     def configured(self, tables: Tables) -> Fabric:
         """Return the same cabling with other tables."""

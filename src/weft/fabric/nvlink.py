@@ -69,7 +69,13 @@ def _join_over_switches(fabric: Fabric) -> Fabric:
     )
     carry_over(joined.tables, bare.tables, one_each.a, place)
     joined.tables.lft[joined.tables.switch_row[at_head], place] = place
-    return replace(joined, counters=bare.counters, changes=(*fabric.changes, "joined the NVLinks of each GPU"))
+    return replace(
+        joined,
+        counters=bare.counters,
+        changes=(*fabric.changes, "joined the NVLinks of each GPU"),
+        planes=fabric.planes,
+        expanded=fabric.expanded,
+    )
 
 
 def _ends(fabric: Fabric) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.intp]]:

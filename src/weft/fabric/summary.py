@@ -52,7 +52,9 @@ class LinkGroup:
 class Summary:
     spec: str
     changes: tuple[str, ...]
+    planes: int  # counts and rates are those of all planes together
     servers: int
+    boxes: int  # switches as they are sold: a Q3400 is one box with a chip in each of four planes
     nodes: dict[str, int]
     tiers: tuple[Tier, ...]
     links: tuple[LinkGroup, ...]
@@ -60,17 +62,31 @@ class Summary:
 
 
 def summarise(fabric: Fabric) -> Summary:
+    def copies(kind: int) -> int:
+        return fabric.multiplicity if kind == NodeKind.SWITCH else 1
+
     level = levels(fabric)
     kinds = Counter(sorted(fabric.nodes.kind.tolist()))
     return Summary(
         spec=fabric.spec,
         changes=fabric.changes,
+        planes=fabric.planes,
         servers=len(fabric.servers),
-        nodes={NodeKind(kind).label: count for kind, count in kinds.items()},
+        boxes=count_boxes(fabric),
+        nodes={NodeKind(kind).label: count * copies(kind) for kind, count in kinds.items()},
         tiers=_tiers(fabric, level),
         links=_link_groups(fabric, level),
         cabling_warnings=find_cabling_warnings(fabric, level),
     )
+
+
+def count_boxes(fabric: Fabric) -> int:
+    """Return the number of switch boxes, of which some hold a chip for each plane."""
+    chips = {switch.name: switch.planes for switch in catalog.switches()}
+    model, count = np.unique(fabric.nodes.model[fabric.of_kind(NodeKind.SWITCH)], return_counts=True)
+    names = [fabric.models[index] if index >= 0 else "" for index in model.tolist()]
+    per_box = [chips.get(name, 1) if fabric.planes > 1 else 1 for name in names]
+    return sum(-(-n * fabric.multiplicity // each) for n, each in zip(count.tolist(), per_box, strict=True))
 
 
 def tier_name(level: int) -> str:
@@ -81,7 +97,7 @@ def tier_name(level: int) -> str:
 
 
 def _tiers(fabric: Fabric, level: NDArray[np.int16]) -> tuple[Tier, ...]:
-    switches = fabric.of_kind(NodeKind.SWITCH)
+    switches, planes = fabric.of_kind(NodeKind.SWITCH), fabric.multiplicity
     below, above = np.zeros(len(level)), np.zeros(len(level))
     hca_links, free = np.zeros(len(level), np.int64), _free_ports(fabric)
     ends = fabric.link_nodes
@@ -95,17 +111,21 @@ def _tiers(fabric: Fabric, level: NDArray[np.int16]) -> tuple[Tier, ...]:
     tiers = []
     for number in sorted(set(level[switches].tolist())):
         members = switches[level[switches] == number]
-        models = Counter(fabric.node(int(i)).model or "unknown" for i in members)
+        model, count = np.unique(fabric.nodes.model[members], return_counts=True)
+        models = {
+            fabric.models[m] if m >= 0 else "unknown": n * planes
+            for m, n in zip(model.tolist(), count.tolist(), strict=True)
+        }
         tiers.append(
             Tier(
                 level=number,
                 name=tier_name(number),
-                switches=len(members),
-                models=dict(models),
-                hca_links=int(hca_links[members].sum()),
-                down_gbit_s=float(below[members].sum()),
-                up_gbit_s=float(above[members].sum()),
-                free_ports=int(free[members].sum()),
+                switches=len(members) * planes,
+                models=models,
+                hca_links=int(hca_links[members].sum()) * planes,
+                down_gbit_s=float(below[members].sum()) * planes,
+                up_gbit_s=float(above[members].sum()) * planes,
+                free_ports=int(free[members].sum()) * planes,
             )
         )
     return tuple(tiers)
@@ -115,9 +135,10 @@ def _free_ports(fabric: Fabric) -> NDArray[np.int64]:
     """Return the number of free front ports of each node. The port beyond them, 41 of 40, is the aggregation node's."""
     front = {switch.name: switch.ports for switch in catalog.switches()}
     # the last entry serves -1
-    of_model = np.array([*(front.get(model, MAX_PORTS) for model in fabric.models), MAX_PORTS])
+    of_model = np.array([*(front.get(model, MAX_PORTS) for model in fabric.models), MAX_PORTS])[fabric.nodes.model]
+    of_node = np.where(fabric.nodes.n_ports > of_model + 1, fabric.nodes.n_ports, of_model)  # split cages
     ports = fabric.ports
-    is_free = (ports.peer < 0) & (ports.number > 0) & (ports.number <= of_model[fabric.nodes.model[ports.node]])
+    is_free = (ports.peer < 0) & (ports.number > 0) & (ports.number <= of_node[ports.node])
     return np.bincount(ports.node[is_free], minlength=len(fabric.nodes))
 
 
@@ -130,14 +151,14 @@ def _link_groups(fabric: Fabric, level: NDArray[np.int16]) -> tuple[LinkGroup, .
         np.stack((~fabric.network_links, high, low, fabric.links.speed, fabric.links.width)), axis=1, return_counts=True
     )
     groups = []
-    for (_, top, bottom, speed, width), count in zip(keys.T.tolist(), counts.tolist(), strict=True):
+    for (inside, top, bottom, speed, width), count in zip(keys.T.tolist(), counts.tolist(), strict=True):
         line = speeds()[speed]
         groups.append(
             LinkGroup(
                 between=f"{_side_name(bottom)} - {_side_name(top)}",
                 label=line.label(width),
                 rate_gbit_s=line.rate_gbit_s(width),
-                count=count,
+                count=count if inside else count * fabric.multiplicity,
             )
         )
     return tuple(groups)

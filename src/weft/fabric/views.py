@@ -196,8 +196,8 @@ class Server:
 
     @property
     def nodes(self) -> list[Node]:
-        members = (self.fabric.nodes.server == self.index).nonzero()[0]
-        return [Node(self.fabric, int(i)) for i in members]
+        order, first = self.fabric.nodes_by_server
+        return [Node(self.fabric, i) for i in order[first[self.index] : first[self.index + 1]].tolist()]
 
     def of_kind(self, kind: NodeKind) -> list[Node]:
         return [node for node in self.nodes if node.kind == kind]

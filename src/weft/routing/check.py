@@ -17,13 +17,16 @@ loop that replies there would form, if any.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from weft.errors import ConfigError
 from weft.fabric.model import Fabric
+from weft.fabric.planes import split_planes
 from weft.fabric.tables import NO_ROUTE
 from weft.routing.detours import Detour, find_detours, part_lanes
 from weft.routing.graph import switch_graph
@@ -135,7 +138,26 @@ def check(
         find_detours(fabric)  # or raise an error
         if hosts_only:
             raise ConfigError("--hosts-only excludes paths to switches, which --paths uses: leave out one of them")
+    if fabric.expanded:
+        return _worst_plane([check(part, hosts_only=hosts_only, detour=detour) for _, part in split_planes(fabric)])
     return TableWalker(fabric, hosts_only).verdict(lanes_known, detour)
+
+
+def _worst_plane(planes: Sequence[TableCheck]) -> TableCheck:
+    """Return the result for all planes: counts of pairs of all, and the findings of the worst."""
+    failures, hops = Counter[str](), Counter[int]()
+    for plane in planes:
+        failures.update(plane.failures)
+        hops.update(plane.hops)
+    return replace(
+        min(planes, key=lambda plane: (plane.ok, -plane.missing)),
+        pairs=sum(plane.pairs for plane in planes),
+        arrived=sum(plane.arrived for plane in planes),
+        failures=dict(failures),
+        hops=dict(sorted(hops.items())),
+        vls=max(plane.vls for plane in planes),
+        one_way=sum(plane.one_way for plane in planes),
+    )
 
 
 class TableWalker:

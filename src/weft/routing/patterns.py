@@ -22,13 +22,18 @@ Flows = NDArray[np.int32]  # [flow, 0 sender | 1 receiver] -> host
 
 
 def host_ports(fabric: Fabric) -> NDArray[np.int32]:
-    """Return the slots of adapter ports with a LID that are connected to a switch, in the order of the fabric."""
+    """Return the slots of adapter ports with a LID that are connected to a switch, in the order of the fabric.
+
+    Where planes are written out, port 1 stands for those of all planes.
+    """
     ports, kind = fabric.ports, fabric.nodes.kind
     plugged = np.flatnonzero((ports.peer >= 0) & (fabric.tables.lid > 0))
     plugged = plugged[fabric.network_links[ports.link[plugged]]]
     sends = np.isin(kind[ports.node[plugged]], (NodeKind.HCA, NodeKind.ROUTER))
     on_switch = kind[ports.node[ports.peer[plugged]]] == NodeKind.SWITCH
     slots: NDArray[np.int32] = plugged[sends & on_switch].astype(np.int32)
+    if fabric.expanded:
+        return (fabric.first_port[np.unique(ports.node[slots])] + 1).astype(np.int32)
     return slots
 
 

@@ -26,6 +26,7 @@ from weft.errors import ConfigError, SubnetError
 from weft.fabric.kernels.forwarding import arrays
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
+from weft.fabric.planes import split_planes
 from weft.routing.kernels.quality import follow
 from weft.routing.patterns import Flows, bisection, host_ports, rails, shift
 
@@ -85,11 +86,17 @@ class Quality:
 
 
 def measure(fabric: Fabric, *, seed: int = 1, bisections: int = 100) -> Quality:
-    """Measure load and bandwidth of the fabric's tables; the same seed draws the same shifts and bisections."""
+    """Measure load and bandwidth of the fabric's tables; the same seed draws the same shifts and bisections.
+
+    Of planes that differ, the worst is measured.
+    """
     if bisections < 2:
         raise ConfigError(f"--bisections must be at least 2 for an error bar, got {bisections}")
     if seed < 0:
         raise ConfigError(f"--seed must be 0 or more, got {seed}")
+    if fabric.expanded:
+        planes = [measure(part, seed=seed, bisections=bisections) for _, part in split_planes(fabric)]
+        return min(planes, key=lambda plane: (plane.hosts, plane.bisection.mean))
     network = _Network(fabric)
     load = network.load_all_to_all()
     n = len(network.host)

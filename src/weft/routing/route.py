@@ -7,6 +7,7 @@ routing.engine, routing.notes    the engine, and the reasons for it
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from weft.errors import ConfigError, SimulationBug, UnknownName, WeftError
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
+from weft.fabric.planes import expand, split_planes
 from weft.fabric.subnets import require_one_subnet
 from weft.fabric.tables import NO_ROUTE, Tables
 from weft.routing import ENGINES, OPENSM_ENGINES
@@ -24,6 +26,7 @@ from weft.routing.islands import require_one_island
 from weft.routing.kernels.adaptive import group_next_hops, group_parallel
 from weft.routing.lids import assign_lids
 from weft.routing.orientation import default_root, orient, surviving_root
+from weft.routing.planes import merge_tables
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -50,6 +53,8 @@ def route(fabric: Fabric, options: Options | None = None, previous: NDArray[np.u
     """
     options = options or Options()
     require_one_subnet(fabric, "routing")
+    if fabric.expanded:
+        return _route_planes(fabric, [route(part, options) for _, part in split_planes(fabric)])
     return _route(_subnet(fabric, options, previous), options)
 
 
@@ -60,6 +65,10 @@ def reroute(fabric: Fabric, before: Routing, previous: NDArray[np.uint8] | None 
     hold other
     tables than `before`. If `auto` chose the engine and it cannot route the remaining fabric, another one is chosen.
     """
+    if fabric.expanded:
+        old = [part for _, part in split_planes(expand(before.fabric))]
+        parts = [part for _, part in split_planes(fabric)]
+        return _route_planes(fabric, [reroute(part, _plane_before(part, before, old)) for part in parts])
     subnet = _subnet(fabric, before.options, _carried_over(fabric, before.fabric) if previous is None else previous)
     options = replace(before.options, engine=before.engine, root=_choose_root(subnet, before))
     try:
@@ -69,6 +78,22 @@ def reroute(fabric: Fabric, before: Routing, previous: NDArray[np.uint8] | None 
             raise
         routing = _route(subnet, replace(options, engine="auto"))
     return replace(routing, options=before.options, root=options.root)
+
+
+def _plane_before(part: Fabric, before: Routing, old: Sequence[Fabric]) -> Routing:
+    """Return the routing that a plane had before."""
+    guids = part.nodes.guid[part.of_kind(NodeKind.SWITCH)]
+    return replace(before, fabric=max(old, key=lambda plane: int(np.isin(plane.nodes.guid, guids).sum())))
+
+
+def _route_planes(fabric: Fabric, routings: Sequence[Routing]) -> Routing:
+    """Return the routing of an expanded fabric from those of its planes."""
+    members = [keep for keep, _ in split_planes(fabric)]
+    tables = merge_tables(fabric, members, [routing.tables for routing in routings])
+    changed = [routing.changed_entries for routing in routings if routing.changed_entries is not None]
+    return replace(
+        routings[0], fabric=fabric.configured(tables), changed_entries=sum(changed) if changed else None, root=""
+    )
 
 
 def _subnet(fabric: Fabric, options: Options, previous: NDArray[np.uint8] | None) -> Subnet:

@@ -43,6 +43,7 @@ from weft.sim.flow.idle import list_idle
 from weft.sim.flow.outcome import collect
 from weft.sim.flow.plan import FlowPlan, plan
 from weft.sim.layout.posting import ranges, waves
+from weft.sim.planes import run_over_planes
 from weft.sim.result import NEVER, Result
 from weft.sim.traffic import Traffic
 
@@ -62,7 +63,10 @@ class AnalyticEngine:
         self, fabric: Fabric, traffic: Traffic, options: Options | None = None, *, progress: Progress | None = None
     ) -> Result:
         """Compute the arrival of every message. Raise ConfigError before it starts if the input is invalid."""
-        flow_plan = plan(fabric, traffic, options or Options())
+        return run_over_planes(self._run, fabric, traffic, options, progress)
+
+    def _run(self, fabric: Fabric, traffic: Traffic, options: Options, progress: Progress | None) -> Result:
+        flow_plan = plan(fabric, traffic, options)
         sums = _Sums(flow_plan)
         begin = time.perf_counter()
         events = delivered = 0

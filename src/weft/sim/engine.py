@@ -50,6 +50,14 @@ class Switching(enum.StrEnum):
     STORE_AND_FORWARD = "store-and-forward"
 
 
+class PlaneChoice(enum.StrEnum):
+    """The unit of traffic that takes one plane of an adapter port (`weft.sim.planes`)."""
+
+    PACKET = "packet"  # packets take turns
+    MESSAGE = "message"  # messages of an adapter take turns
+    QUEUE_PAIR = "queue-pair"  # by a hash
+
+
 class CongestionControl(enum.StrEnum):
     """The built-in congestion controls. Plugins add others: `weft.sim.congestion.CONTROLS`."""
 
@@ -78,6 +86,7 @@ class Options:
     seed: int = 1
     network: Network | None = None  # None: by the links; Ethernet means RoCEv2
     paths: str | None = None  # None: the table on InfiniBand and Omni-Path, ECMP on Ethernet
+    plane_choice: PlaneChoice | None = None  # None: packet, on adapters with several planes
     switching: Switching = Switching.CUT_THROUGH
     congestion_control: str | None = None  # None: DCQCN on RoCE, else none
     memory: Memory = Memory.HOST
@@ -95,6 +104,7 @@ class Options:
         for name, builtin, registry in (
             ("network", Network, ()),
             ("paths", Paths, POLICIES),
+            ("plane_choice", PlaneChoice, ()),
             ("switching", Switching, ()),
             ("congestion_control", CongestionControl, CONTROLS),
             ("memory", Memory, ()),

@@ -68,7 +68,7 @@ def carried_load(result: Result) -> float:
     """
     fabric = result.fabric
     hosts = host_ports(fabric)
-    line_gbit_s = float(fabric.link_rate_gbit_s[fabric.ports.link[hosts]].sum())
+    line_gbit_s = fabric.planes * float(fabric.link_rate_gbit_s[fabric.ports.link[hosts]].sum())
     end_ps = int(result.start_ps.max())
     within = (result.finish_ps > end_ps // 2) & (result.finish_ps <= end_ps)
     return float(result.traffic.size_bytes[within].sum()) * 8_000 / max(end_ps - end_ps // 2, 1) / line_gbit_s

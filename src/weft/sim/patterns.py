@@ -284,7 +284,7 @@ def _poisson(
         raise ConfigError(f"the duration must be at least 1 ps, got {duration_ps}")
     if _checked(size_bytes) < 1:
         raise ConfigError(f"--size must be at least 1 byte for {name} traffic")
-    rate_gbit_s = fabric.link_rate_gbit_s[fabric.ports.link[hosts]]
+    rate_gbit_s = fabric.planes * fabric.link_rate_gbit_s[fabric.ports.link[hosts]]
     expected = duration_ps * load * rate_gbit_s / (size_bytes * 8_000)
     _refuse_too_many(float(expected.sum()))
     sender = np.repeat(np.arange(len(hosts)), rng.poisson(expected))

@@ -60,6 +60,16 @@ class Settings:
         return Operation[self.test.verb.name]
 
 
+def prepare_job(fabric: Fabric) -> Fabric:
+    """Return the fabric of a job as `prepare` does; one that is too large for a subnet stays without tables.
+
+    Its rails are subnets, which `weft.routing.rails` routes.
+    """
+    from weft.routing.rails import needs_subnets
+
+    return fabric if needs_subnets(fabric) else prepare(fabric)
+
+
 def prepare(fabric: Fabric) -> Fabric:
     """Return the fabric with forwarding tables: its own, or computed ones. Two hosts on one cable need none."""
     from weft.routing.engine import Options as RoutingOptions

@@ -26,7 +26,7 @@ from weft.fabric.files.text import STANDARD
 from weft.fabric.model import Fabric
 from weft.fabric.spec import load
 from weft.sim.engine import Memory, Network, Options
-from weft.sim.perftest import prepare
+from weft.sim.perftest import prepare_job
 from weft.training.communication import Communication, Ideal, OverFabric
 from weft.training.gpu import Gpu
 from weft.training.parallel import Layout
@@ -92,7 +92,7 @@ class Site:
 
     @cached_property
     def ranks(self) -> Ranks:
-        return self.place(prepare(self.fabric))
+        return self.place(prepare_job(self.fabric))
 
     def place(self, fabric: Fabric) -> Ranks:
         """Return the ranks of the job on its servers, in this state of their fabric."""

@@ -12,6 +12,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+from numpy.typing import NDArray
+
 from weft.collectives.kinds import Algorithm, Protocol
 from weft.collectives.nccl.board import Board, board_of, pairs_of, pcie_gbyte_s, slot_gbyte_s
 from weft.collectives.nccl.constants import constants
@@ -190,16 +193,16 @@ def from_fabric(
     Adapters are those of the compute rails that have a cable, as NCCL_IB_HCA would name them.
     """
     names = list(compute_servers(fabric) if servers is None else servers)
-    boxes = [_Box(fabric.find_server(name)) for name in names]
-    if not boxes:
+    if not names:
         raise ConfigError(f"{fabric.spec}: a job needs at least one server")
+    boxes = [_Box(fabric.find_server(name)) for name in _one_of_each_kind(fabric, names)]
     odd = next((box for box in boxes if box.shape != boxes[0].shape), None)
     if odd is not None:
         raise ConfigError(
             f"{boxes[0].server} has {boxes[0]}, {odd.server} has {odd}: NCCL's model needs equal nodes. "
             f"Name servers of one kind"
         )
-    whole = from_server(boxes[0].template, nodes=len(boxes), sharp=sharp, nvls=nvls)
+    whole = from_server(boxes[0].template, nodes=len(names), sharp=sharp, nvls=nvls)
     rates = [rate for box in boxes for rate in box.rates_gbit_s]
     return replace(
         whole,
@@ -209,6 +212,33 @@ def from_fabric(
         nvlinks=min(box.nvlinks for box in boxes),
         board=None if whole.board is None or len(boxes[0].gpus) == 1 else _board(boxes),
     )
+
+
+def _one_of_each_kind(fabric: Fabric, names: Sequence[str]) -> list[str]:
+    """Return a server of each kind: those with the same devices in the same order, and links of the same rates."""
+    order, first = fabric.nodes_by_server
+    chosen = np.array([fabric.server_index[fabric.find_server(name).name] for name in names])
+    offset = np.zeros(len(fabric.nodes), np.int64)  # [node] -> its place in its server
+    offset[order] = np.arange(len(order)) - first[np.maximum(fabric.nodes.server[order], 0)]
+    digest = _mix(fabric.nodes.kind, fabric.nodes.model, fabric.nodes.n_ports, offset)
+    for near, far in (fabric.link_nodes, fabric.link_nodes[::-1]):
+        inside = fabric.nodes.server[near] == fabric.nodes.server[far]
+        peer = np.where(inside, offset[far], -1)
+        np.add.at(digest, near, _mix(offset[near], peer, fabric.links.speed, fabric.links.width))
+    counts = first[1:] - first[:-1]
+    sums = np.concatenate(([np.uint64(0)], np.cumsum(digest[order], dtype=np.uint64)))
+    of_server = sums[first[1:]] - sums[first[:-1]] + counts.astype(np.uint64)
+    _, kinds = np.unique(of_server[chosen], return_index=True)
+    return [names[index] for index in sorted(kinds.tolist())]
+
+
+def _mix(*columns: NDArray[np.integer]) -> NDArray[np.uint64]:
+    """Return a hash of each row."""
+    mixed = np.zeros(len(columns[0]), np.uint64)
+    for column in columns:
+        mixed = (mixed ^ column.astype(np.int64).view(np.uint64)) * np.uint64(0x9E3779B97F4A7C15)
+        mixed ^= mixed >> np.uint64(29)
+    return mixed
 
 
 def _board(boxes: Sequence[_Box]) -> Board:
@@ -245,7 +275,7 @@ class _Box:
         self.template = cpus[0].model
         rails = catalog.server(self.template).compute
         adapters = [n for n in nodes if n.kind == NodeKind.HCA and n.name.rpartition("/")[2] in rails]
-        self.rates_gbit_s = [rate for node in adapters for rate in _rates_gbit_s(node, _NETWORKS)]
+        self.rates_gbit_s = [rate for node in adapters for rate in _network_rates_gbit_s(node)]
         self.nvlinks = min(len(_rates_gbit_s(gpu, (Technology.NVLINK,))) for gpu in self.gpus)
 
     @property
@@ -268,6 +298,14 @@ def _rates_gbit_s(node: Node, technologies: Sequence[Technology]) -> list[float]
     """Return the rates of a node's links of these technologies."""
     links = (port.link for port in node.ports)
     return [link.rate_gbit_s for link in links if link is not None and link.technology in technologies]
+
+
+def _network_rates_gbit_s(adapter: Node) -> list[float]:
+    """Return the rate of each network port of an adapter; planes together are one port."""
+    rates, fabric = _rates_gbit_s(adapter, _NETWORKS), adapter.fabric
+    if fabric.planes > 1 and rates:
+        return [sum(rates) * fabric.multiplicity]
+    return rates
 
 
 def _number(gpu: Node) -> int:

@@ -145,12 +145,16 @@ def _nccl_code(table: Table) -> int:
 
 def _devices(ranks: Ranks) -> Iterator[dict[str, Any]]:
     """Yield a rank on each GPU, with the PCI address of the real machine; process ids are 0."""
-    fabric = ranks.fabric
-    servers = [fabric.find_server(name) for name in ranks.servers]
+    yield from _devices_of(ranks, 0, len(ranks.servers))
+
+
+def _devices_of(ranks: Ranks, first: int, last: int) -> Iterator[dict[str, Any]]:
+    """Yield the ranks of some servers, by the numbers of the first and of the one after the last."""
+    servers = [ranks.fabric.find_server(name) for name in ranks.servers[first:last]]
     bus_id = catalog.server(servers[0].of_kind(NodeKind.CPU)[0].model).bus_id
-    for rank, (device, gpu) in enumerate(place for server in servers for place in enumerate(server.gpus)):
+    for place, (device, gpu) in enumerate(place for server in servers for place in enumerate(server.gpus)):
         yield {
-            "rank": rank,
+            "rank": first * ranks.per_server + place,
             "group": 0,
             "pid": 0,
             "hostname": str(gpu.server),
@@ -162,17 +166,20 @@ def _devices(ranks: Ranks) -> Iterator[dict[str, Any]]:
 
 def _device_lines(ranks: Ranks) -> Iterator[str]:
     """Return the lines of the first and last of many ranks; the JSON has all."""
-    lines = [
-        f"#  Rank {device['rank']:2d} Group {device['group']:2d} Pid {device['pid']:6d} on {device['hostname']:>10} "
-        f"device {device['device']:2d} [{device['device_hex']}] {device['device_info']}"
-        for device in _devices(ranks)
-    ]
-    if len(lines) <= _MOST_LINES:
-        yield from lines
+
+    def line(device: dict[str, Any]) -> str:
+        return (
+            f"#  Rank {device['rank']:2d} Group {device['group']:2d} Pid {device['pid']:6d} on "
+            f"{device['hostname']:>10} device {device['device']:2d} [{device['device_hex']}] {device['device_info']}"
+        )
+
+    if len(ranks) <= _MOST_LINES:
+        yield from map(line, _devices(ranks))
         return
-    yield from lines[:_END_LINES]
-    yield f"#  ... {len(lines) - 2 * _END_LINES:,} more ranks (--json lists all {len(lines):,})"
-    yield from lines[-_END_LINES:]
+    servers, few = len(ranks.servers), -(-_END_LINES // ranks.per_server)
+    yield from [line(device) for device in _devices_of(ranks, 0, few)][:_END_LINES]
+    yield f"#  ... {len(ranks) - 2 * _END_LINES:,} more ranks (--json lists all {len(ranks):,})"
+    yield from [line(device) for device in _devices_of(ranks, servers - few, servers)][-_END_LINES:]
 
 
 # -- JSON -------------------------------------------------------------------------------------------------------------

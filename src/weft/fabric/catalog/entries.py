@@ -80,6 +80,7 @@ class Switch(_Line, frozen=True, forbid_unknown_fields=True, kw_only=True):
     sharp: bool = False  # reduces in the network
     chassis: Chassis | None = None  # the director that has chips of this entry; None: the entry is sold by itself
     breakout: dict[str, int] = msgspec.field(default_factory=dict)  # slower speed -> ports that the cages split into
+    planes: int = 1  # chips of the box: each port has a share of its rate on each, and each is a plane of its own
 
     @property
     def box_ports(self) -> int:
@@ -110,7 +111,8 @@ class Switch(_Line, frozen=True, forbid_unknown_fields=True, kw_only=True):
         split = "".join(f" or {ports} × {speed}" for speed, ports in self.breakout.items())
         if self.chassis is not None:
             return f"director of {self.box_ports} × {self.label}, chips of {self.ports} ports"
-        return f"{self.ports} × {self.label}{split} in {self.cages} {self.cage} cages"
+        chips = f", {self.planes} chips of one plane each" if self.planes > 1 else ""
+        return f"{self.ports} × {self.label}{split} in {self.cages} {self.cage} cages{chips}"
 
 
 class Adapter(_Line, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -10,6 +10,7 @@ torus has its own order). `hosts` counts servers; a server takes one switch port
 
 from weft.fabric.topologies.dragonfly import dragonfly, dragonfly_plus
 from weft.fabric.topologies.fat_tree import fat_tree
+from weft.fabric.topologies.hpn import hpn
 from weft.fabric.topologies.hyperx import hyperx
 from weft.fabric.topologies.registry import TOPOLOGIES
 from weft.fabric.topologies.slim_fly import slim_fly
@@ -23,6 +24,7 @@ __all__ = [
     "dragonfly",
     "dragonfly_plus",
     "fat_tree",
+    "hpn",
     "hyperx",
     "mesh",
     "registry",

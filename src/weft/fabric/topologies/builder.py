@@ -5,13 +5,19 @@ the speed of the server's adapter; switch links run at the switch's speed, or at
 switch split into more ports of that speed (an SN5600 has 64 ports of 800GbE or 128 of 400GbE); a server's link runs at
 the slower of its two ends. A given `speed` applies to every link, or is an error. Cables have the lengths below, which
 are typical of rows of racks, and the cheapest medium that reaches.
+
+With `planes=4` an adapter port is four ports of a quarter of its rate, one in each of four independent, identical
+networks (`weft.fabric.planes`). The builder cables one of them: its switches are single chips of a box that has one for
+each plane (a Q3400), or whole switches whose cages split into ports of that rate (an SN5400: 128 × 200GbE).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Annotated, TypedDict, Unpack
 
+import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -19,6 +25,7 @@ from weft.errors import ConfigError
 from weft.fabric import catalog
 from weft.fabric.build import MAX_PORTS, FabricBuilder
 from weft.fabric.kinds import NodeKind
+from weft.fabric.model import Fabric
 from weft.fabric.rates import Speed, Technology, parse_label, speeds
 from weft.fabric.servers import add_servers
 
@@ -39,6 +46,8 @@ class Switching(TypedDict, total=False):
     switch: Annotated[str | None, "switch model in the catalog; else the first with that speed"]
     radix: Annotated[int | None, "ports of a switch, in place of the catalog's"]
     speed: Annotated[str | None, "line speed such as EDR or 2xHDR; else the switch's"]
+    breakout: Annotated[int | None, "ports that each port of a switch splits into; else as the adapters need"]
+    planes: Annotated[int | None, "planes of each adapter port: independent networks of equal switches"]
 
 
 class Builder(FabricBuilder):
@@ -47,13 +56,22 @@ class Builder(FabricBuilder):
     def __init__(self, name: str, *, server: str, takes_director: bool = False, **switching: Unpack[Switching]) -> None:
         super().__init__(name)
         switch, radix, speed = switching.get("switch"), switching.get("radix"), switching.get("speed")
+        self.planes = switching.get("planes") or 1
         self.template = catalog.server(server)
         adapter = self.template.adapter
         line = parse_label(speed) if speed else None
         self.switch = _find_switch(switch, takes_director) if switch else _choose_switch(line or adapter.line, adapter)
+        adapter = plane_adapter(adapter, self.planes)
         if radix and radix > MAX_PORTS:
             raise ConfigError(f"{name}: radix={radix} is more ports than a switch can have: at most {MAX_PORTS}")
-        self.line = line or line_of(self.switch, adapter)
+        split = _split_line(self.switch, switching.get("breakout"))
+        if line and split and line != split:
+            raise ConfigError(
+                f"{name}: speed={speed} and breakout={switching.get('breakout')} are two speeds: leave out one"
+            )
+        self.line = line or split or line_of(self.switch, adapter, self.planes)
+        if self.planes > 1 and not radix:
+            check_planes(self.switch, self.line, self.planes)
         self.radix = radix or self.switch.ports_at(Speed.label(*self.line))
         self.host_line = _host_line(self.line, adapter)
         if line and self.host_line != line:
@@ -66,6 +84,9 @@ class Builder(FabricBuilder):
             raise ConfigError(
                 f"{name}: {self.switch.name} runs at {self.switch.label}, not at {speed}: give another switch or speed"
             )
+
+    def build(self) -> Fabric:
+        return replace(super().build(), planes=self.planes)
 
     @property
     def rails(self) -> int:
@@ -121,9 +142,17 @@ class Builder(FabricBuilder):
         """Add cables from port 1 of each adapter to a port of a switch."""
         self._cable(adapters, 1, switches, ports, self.host_line, HOST_M, "adapters")
 
-    def connect(self, a: ArrayLike, a_port: ArrayLike, b: ArrayLike, b_port: ArrayLike, length_m: float) -> None:
+    def connect(
+        self,
+        a: ArrayLike,
+        a_port: ArrayLike,
+        b: ArrayLike,
+        b_port: ArrayLike,
+        length_m: float,
+        line: tuple[Speed, int] | None = None,
+    ) -> None:
         """Add cables between switches; switches and ports are broadcast against each other."""
-        self._cable(a, a_port, b, b_port, self.line, length_m, "switches")
+        self._cable(a, a_port, b, b_port, line or self.line, length_m, "switches")
 
     def connect_all(self, cliques: NDArray[np.int32], first_port: int, length_m: float) -> None:
         """Connect each row of switches all-to-all: ports to the others are in their order, from `first_port` up."""
@@ -145,15 +174,56 @@ class Builder(FabricBuilder):
         self.add_links(a, a_port, b, b_port, line, medium=medium, length_m=length_m)
 
 
-def line_of(switch: catalog.Switch, adapter: catalog.Adapter) -> tuple[Speed, int]:
-    """Return the speed and width that a switch's ports run at: the adapter's where its cages split to that."""
+def line_of(switch: catalog.Switch, adapter: catalog.Adapter, planes: int = 1) -> tuple[Speed, int]:
+    """Return the speed and width of a switch's ports: the adapter's share of a plane, or where cages split to that."""
     host_line = _host_line(switch.line, adapter)
-    return host_line if Speed.label(*host_line) in switch.breakout else switch.line
+    return host_line if planes > 1 or Speed.label(*host_line) in switch.breakout else switch.line
 
 
-def ports_for(switch: catalog.Switch, adapter: catalog.Adapter) -> int:
-    """Return the ports of a switch that joins such adapters."""
-    return switch.ports_at(Speed.label(*line_of(switch, adapter)))
+def ports_for(switch: catalog.Switch, adapter: catalog.Adapter, planes: int = 1) -> int:
+    """Return the ports of a switch that joins such adapters, in each of so many planes."""
+    line = line_of(switch, plane_adapter(adapter, planes), planes)
+    if planes > 1:
+        check_planes(switch, line, planes)
+    return switch.ports_at(Speed.label(*line))
+
+
+def plane_adapter(adapter: catalog.Adapter, planes: int) -> catalog.Adapter:
+    """Return the share of an adapter in one plane: `1xXDR` of a ConnectX-8 with four, `200GbE` of a 400GbE with two."""
+    if planes == 1:
+        return adapter
+    speed, width = adapter.line
+    if len(speed.widths) > 1:
+        if width % planes == 0 and width // planes in speed.widths:
+            return msgspec.structs.replace(adapter, speed=speed.label(width // planes))
+        rule = f"its {width} lanes divide into {', '.join(str(n) for n in (1, 2, 4) if width % n == 0)}"
+    else:
+        rates = {s.rate_gbit_s(): s for s in speeds() if s.technology is speed.technology}
+        if (share := rates.get(adapter.rate_gbit_s / planes)) is not None:
+            return msgspec.structs.replace(adapter, speed=share.name)
+        able = [n for n in (1, 2, 4, 8) if adapter.rate_gbit_s / n in rates]
+        rule = f"its ports split into {', '.join(map(str, able))}"
+    raise ConfigError(f"planes={planes} do not divide a {adapter.name} of {adapter.label}: {rule}")
+
+
+def check_planes(switch: catalog.Switch, line: tuple[Speed, int], planes: int) -> None:
+    """Raise ConfigError if a switch has no ports of a plane's speed, and no chip for each plane."""
+    if switch.planes == planes or Speed.label(*line) in switch.breakout:
+        return
+    raise ConfigError(
+        f"planes={planes} need ports of {Speed.label(*line)}, and {switch.name} has {switch.summary}: "
+        "give another switch or another number of planes, or radix=N"
+    )
+
+
+def _split_line(switch: catalog.Switch, breakout: int | None) -> tuple[Speed, int] | None:
+    """Return the speed of a switch whose ports are split into so many; None without a number."""
+    if breakout is None:
+        return None
+    for speed, ports in {switch.speed: switch.ports, **switch.breakout}.items():
+        if ports == switch.ports * breakout:
+            return parse_label(speed)
+    raise ConfigError(f"breakout={breakout}: {switch.name} has {switch.summary}: give a breakout that it has")
 
 
 def number(prefix: str, count: int) -> list[str]:

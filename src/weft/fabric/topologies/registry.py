@@ -32,6 +32,7 @@ TOPOLOGIES: Registry[Callable[..., Fabric]] = Registry(
         "dragonfly": f"{_HERE}.dragonfly:dragonfly",
         "dragonfly+": f"{_HERE}.dragonfly:dragonfly_plus",
         "fat-tree": f"{_HERE}.fat_tree:fat_tree",
+        "hpn": f"{_HERE}.hpn:hpn",
         "hyperx": f"{_HERE}.hyperx:hyperx",
         "mesh": f"{_HERE}.torus:mesh",
         "slim-fly": f"{_HERE}.slim_fly:slim_fly",

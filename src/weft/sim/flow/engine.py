@@ -26,6 +26,7 @@ from weft.sim.flow.loop import run_moments
 from weft.sim.flow.outcome import collect
 from weft.sim.flow.plan import FlowPlan, plan
 from weft.sim.flow.state import Stop
+from weft.sim.planes import run_over_planes
 from weft.sim.result import NEVER, Result
 from weft.sim.traffic import Traffic
 
@@ -42,7 +43,10 @@ class FlowEngine:
         self, fabric: Fabric, traffic: Traffic, options: Options | None = None, *, progress: Progress | None = None
     ) -> Result:
         """Run the traffic. Raise ConfigError before it starts if the input is invalid."""
-        flow_plan = plan(fabric, traffic, options or Options())
+        return run_over_planes(self._run, fabric, traffic, options, progress)
+
+    def _run(self, fabric: Fabric, traffic: Traffic, options: Options, progress: Progress | None) -> Result:
+        flow_plan = plan(fabric, traffic, options)
         run_moments(flow_plan.state, 0)  # compile, or load from the cache, before timing starts
         begin = time.perf_counter()
         _finish(flow_plan, progress)

@@ -344,7 +344,7 @@ def _hosts(wiring: Wiring, options: Options, rules: Rules) -> tuple[Records, dic
     adapter = np.column_stack((fabric.nodes.model[nodes], _template_of_server(fabric)[fabric.nodes.server[nodes]]))
     unique, kind = np.unique(adapter, axis=0, return_inverse=True)
     names = (*fabric.models, "")  # index -1 is the unknown model
-    costs = [_host_cost(names[model], names[template], options, rules) for model, template in unique]
+    costs = [_host_cost(names[model], names[template], options, rules, fabric.planes) for model, template in unique]
     cost = {name: np.array([each[name] for each in costs], np.int64)[kind.ravel()] for name in costs[0]}
     hosts = records(len(ports), HOST)
     hosts.port = ports
@@ -363,8 +363,11 @@ def _template_of_server(fabric: Fabric) -> NDArray[np.int64]:
     return templates
 
 
-def _host_cost(model: str, template: str, options: Options, rules: Rules) -> dict[str, int]:
-    """Return the costs in picoseconds of an adapter model in a server type, or of a GPU on NVLink or PCIe."""
+def _host_cost(model: str, template: str, options: Options, rules: Rules, planes: int) -> dict[str, int]:
+    """Return the costs in picoseconds of an adapter model in a server type, or of a GPU on NVLink or PCIe.
+
+    Planes share the PCIe slot of their adapter: where it is slower than all of them, each has its part.
+    """
     adapter = next((card for card in catalog.adapters() if card.name == model), None)
     gpu = next((card for card in catalog.gpus() if card.name == model), None)
     is_gpu, technology = gpu is not None, rules.technology
@@ -376,6 +379,8 @@ def _host_cost(model: str, template: str, options: Options, rules: Rules) -> dic
     if adapter is not None:
         speed, width = parse_label(_slot(adapter, template))
         pcie_gbit_s = speed.rate_gbit_s(width)
+        if pcie_gbit_s * pcie.stream < adapter.rate_gbit_s:
+            pcie_gbit_s /= planes
     memory_gbit_s = min(pcie_gbit_s * pcie.stream, memory.gbit_s or FASTEST)
     if rules.flow is FlowControl.DROP and not is_gpu:
         tcp = timings().tcp

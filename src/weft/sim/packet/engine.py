@@ -18,6 +18,7 @@ from weft.sim.packet.reliability import RETRIES, TCP_RETRIES
 from weft.sim.packet.samples import Sampler
 from weft.sim.packet.skip import SteadyStateSkip
 from weft.sim.packet.state import State, Stop
+from weft.sim.planes import run_over_planes
 from weft.sim.result import NEVER, PortUse, Result
 from weft.sim.traffic import Traffic
 
@@ -37,7 +38,10 @@ class PacketEngine:
 
         Raise ConfigError before it starts if the input is invalid, SubnetError if a message can never arrive.
         """
-        packet_plan = plan(fabric, traffic, options or Options())
+        return run_over_planes(self._run, fabric, traffic, options, progress)
+
+    def _run(self, fabric: Fabric, traffic: Traffic, options: Options, progress: Progress | None) -> Result:
+        packet_plan = plan(fabric, traffic, options)
         run = _Run(packet_plan)
         run_events(packet_plan.state, 0)  # compile, or load from the cache, before timing starts
         begin = time.perf_counter()

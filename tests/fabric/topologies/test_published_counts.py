@@ -1,0 +1,44 @@
+"""Counts of published fabrics."""
+
+from __future__ import annotations
+
+from weft.fabric.kinds import NodeKind
+from weft.fabric.spec import load
+from weft.fabric.summary import summarise
+
+
+def test_an_hpn_pod_has_the_counts_of_simais_template() -> None:
+    """15,360 GPUs; 240 leaves and 120 spines, of which 120 leaves in each spine; 14,400 and 30,720 links."""
+    fabric = load("hpn:segments=15")
+    pod = summarise(fabric)
+    spine, leaf = reversed(pod.tiers)
+    assert pod.nodes["GPU"] == 15_360
+    assert (leaf.switches, spine.switches) == (240, 120)
+    assert leaf.hca_links == 30_720
+    links = {link.between: (link.label, link.count) for link in pod.links}
+    assert links["leaf - spine"] == ("400GbE", 14_400)
+    assert links["HCA - leaf"] == ("200GbE", 30_720)
+    assert len(fabric.find_node("spine1").peers) == 120
+    assert leaf.oversubscription == 128 * 200 / (60 * 400)
+
+
+def test_a_group_of_cray_ex_has_496_local_links() -> None:
+    """32 switches all-to-all, 16 hosts and up to 16 global ports on each: 512 hosts."""
+    fabric = load("dragonfly:p=16,a=32,h=16,g=4,radix=64")
+    a, b = fabric.link_nodes
+    group, switch = fabric.nodes.group, fabric.nodes.kind == NodeKind.SWITCH
+    local = switch[a] & switch[b] & (group[a] == group[b])
+    assert len(fabric.servers) == 4 * 512
+    assert int(local.sum()) == 4 * 496
+    assert int((switch[a] & switch[b] & (group[a] != group[b])).sum()) == 4 * 512 // 2
+
+
+def test_fat_trees_hold_k_squared_half_and_k_cubed_quarter_hosts() -> None:
+    """k = 64: 2,048 hosts, 64 leaves, 32 spines, 2,048 links; with planes P times the switches and links."""
+    for planes in (1, 2):
+        tree = summarise(load(f"fat-tree:hosts=2048,radix=64,planes={planes}"))
+        assert [tier.switches for tier in tree.tiers] == [64 * planes, 32 * planes]
+        assert tree.links[1].count == 2048 * planes
+    whole = summarise(load("fat-tree:hosts=65536,radix=64,levels=3"))
+    assert sum(tier.switches for tier in whole.tiers) == 5120
+    assert sum(link.count for link in whole.links[1:]) == 131_072
