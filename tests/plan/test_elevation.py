@@ -56,13 +56,11 @@ def test_a_box_says_which_nodes_it_is(racks: Racks, rows: list[Scene]) -> None:
     assert observed == list(range(len(racks.box_of)))
 
 
-def test_every_unit_of_every_rack_has_its_number_and_every_box_its_name_and_model(
-    racks: Racks, rows: list[Scene]
-) -> None:
+def test_every_fifth_rack_has_unit_numbers_and_every_box_its_name_and_model(racks: Racks, rows: list[Scene]) -> None:
     for row, scene in enumerate(rows):
         output = Counter(text.text for text in scene.texts)
         local = (racks.row == row).nonzero()[0]
-        assert {output[f"{unit}"] for unit in range(1, racks.room.rack_u + 1)} == {len(local)}
+        assert {output[f"{unit}"] for unit in range(1, racks.room.rack_u + 1)} == {-(-len(local) // 5)}
         for box in (racks.row[racks.rack] == row).nonzero()[0].tolist():
             assert output[racks.boxes[box]] == 1
             assert output[racks.models[box]] >= 1

@@ -217,7 +217,7 @@ def test_the_fabric_follows_from_the_server_or_the_switch():
         ({"gpus": 64, "topology": "fat"}, r"did you mean fat-tree"),
         (
             {"gpus": 64, "fabric": "ndr", "switch": "SN5400"},
-            r"--fabric ndr is NDR, --switch SN5400 supports 400GbE; leave out one",
+            r"--fabric ndr is NDR, --switch SN5400 supports 400GbE or 200GbE; leave out one",
         ),
         ({"gpus": 64, "rails": 9}, r"rails are 1 to 8, not 9"),
     ],

@@ -21,6 +21,7 @@ from weft.fabric.prices import Prices, read_prices
 if TYPE_CHECKING:
     from weft.compare.outcome import Comparison
     from weft.plan.bill import Bill
+    from weft.plan.candidates import Candidate
     from weft.plan.floor.room import Room
     from weft.plan.plan import Plan
     from weft.plan.size import Size
@@ -98,6 +99,7 @@ def plan(
     switch: str | None = None,
     topology: str | None = None,
     rails: int | None = None,
+    planes: int | None = None,
     oversubscription: float | None = None,
     grow_to: int | None = None,
     ufm: bool = False,
@@ -123,6 +125,8 @@ def plan(
         The fabric and the switch of the catalog; `superpod`, `fat-tree` or `dragonfly+`.
     rails
         Compute adapters of each server that are cabled; by default all.
+    planes
+        Planes of each adapter port: independent networks of a share of its rate.
     oversubscription
         Server ports per uplink of a leaf, 1 by default.
     grow_to
@@ -164,7 +168,13 @@ def plan(
     price_list, hall = _read_prices(prices), _read_room(room)
     progress("sizing the fabric")
     options: dict[str, Any] = {"gpus": gpus, "servers": servers, "server": server, "fabric": fabric, "switch": switch}
-    options |= {"topology": topology, "rails": rails, "oversubscription": oversubscription, "grow_to": grow_to}
+    options |= {
+        "topology": topology,
+        "rails": rails,
+        "planes": planes,
+        "oversubscription": oversubscription,
+        "grow_to": grow_to,
+    }
     sized = spec if isinstance(spec, Size) else size_cluster(spec, options | {"ufm": ufm or None})
     target = None if folder is None else read_path("--folder", folder)
     if target is not None:
@@ -177,13 +187,25 @@ def plan(
     return result
 
 
+def compare_topologies(
+    *, prices: PathLike | Prices | None = None, progress: Progress = lambda step: None, **request: Any
+) -> list[Candidate]:
+    """Return topologies side by side for the adapters of a request, as `weft plan --compare` prints them."""
+    from weft.plan.candidates import compare_topologies as compare_all
+    from weft.plan.request import Request
+
+    if request.get("topology") or request.get("grow_to") or request.get("planes"):
+        raise ConfigError("--compare looks at all topologies and planes: leave out --topology, --planes and --grow-to")
+    return compare_all(Request(**request), _read_prices(prices), progress)
+
+
 def size_cluster(spec: FabricLike | None, options: Mapping[str, Any]) -> Size:
     """Return the size of a fabric, or of a cluster for the options of a request that are not None."""
     from weft.plan.request import Request
-    from weft.plan.size import count, size
+    from weft.plan.size import boxes_of, count, size
 
     request = {name: value for name, value in options.items() if value is not None}
-    for name in ("gpus", "servers", "rails", "grow_to"):
+    for name in ("gpus", "servers", "rails", "planes", "grow_to"):
         if name in request:
             request[name] = read_whole(f"--{name.replace('_', '-')}", request[name])
     if "oversubscription" in request:
@@ -193,7 +215,7 @@ def size_cluster(spec: FabricLike | None, options: Mapping[str, Any]) -> Size:
     if request:
         flag = next(iter(request)).replace("_", "-")
         raise ConfigError(f"{getattr(spec, 'spec', spec)} is the fabric to plan: leave out --{flag}, or the spec")
-    fabric = read_fabric(spec)
+    fabric = boxes_of(read_fabric(spec))
     return count(fabric.spec, fabric)
 
 
@@ -219,8 +241,9 @@ def bill(fabric: FabricLike, prices: PathLike | Prices | None = None) -> Bill:
     (12, True)
     """
     from weft.plan.bill import bill_of
+    from weft.plan.size import boxes_of
 
-    return bill_of(read_fabric(fabric), _read_prices(prices))
+    return bill_of(boxes_of(read_fabric(fabric)), _read_prices(prices))
 
 
 def _read_prices(prices: PathLike | Prices | None) -> Prices:

@@ -7,7 +7,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,6 +15,7 @@ from cyclopts import Parameter
 
 from weft.cli.arguments import NAMES_FILE, TABLES, File, Form, Whole
 from weft.cli.output import Cell, check_explain, console, print_data, progress_bar, report_written, table
+from weft.errors import ConfigError
 
 if TYPE_CHECKING:
     from weft.plan.plan import Plan
@@ -40,6 +41,8 @@ class Sizing:
     """superpod, fat-tree or dragonfly+. [default: superpod; fat-tree for servers with one rail]"""
     rails: Whole | None = None
     """Compute adapters per server that are cabled. [default: all]"""
+    planes: Whole | None = None
+    """Planes of each adapter port: independent networks of a share of its rate. [default: 1]"""
     oversubscription: float | None = None
     """Server ports per uplink of a leaf. [default: 1]"""
     grow_to: Whole | None = None
@@ -58,6 +61,7 @@ def plan(
     sizing: Sizing = DEFAULT_SIZING,
     room: File = None,
     prices: File = None,
+    compare: bool = False,
     optimise: bool = False,
     train: str | None = None,
     folder: Path | None = None,
@@ -76,6 +80,9 @@ def plan(
         A TOML file that describes the room: racks_per_row, rack_u, rack_power_w and more.
     prices
         A TOML file with your own prices, which replace weft's estimates. `weft catalog` has the names.
+    compare
+        Print the alternatives side by side: topologies for so many adapters, instead of a plan, with switches, links,
+        price and power per endpoint, bandwidth, and the cost of a dead leaf, spine or plane.
     optimise
         Move switches to reduce the cost of cables, and print the saving; Ctrl-C ends the search with the best so far.
     train
@@ -90,6 +97,11 @@ def plan(
     from weft.plan.folder import default_name
 
     check_explain(explain, form)
+    if compare:
+        if spec is not None or folder is not None or room is not None or optimise or train or explain:
+            raise ConfigError("--compare takes the size of a cluster, --prices and --json or --csv only")
+        _compare(sizing, prices, form)
+        return
     gc.set_threshold(200_000)  # a large plan has millions of objects and few cycles: collections took 8 % of its time
     with progress_bar("sizing the fabric") as change:
 
@@ -115,6 +127,45 @@ def plan(
     _print(result, explain)
     report_written(target)
     print("Open report.html, order by bill.csv, cable by cables.csv.")
+
+
+def _compare(sizing: Sizing, prices: Path | None, form: Form) -> None:
+    from weft.api.purchases import compare_topologies
+
+    with progress_bar("comparing topologies") as change:
+        options = {name: value for name, value in vars(sizing).items() if value not in (None, False)}
+        rows = compare_topologies(prices=prices, progress=lambda name: change(description=name), **options)
+    if form.is_data:
+        print_data(form, [asdict(row) for row in rows])
+        return
+    heads = ("topology", "endpoints", "switches", "links", "USD each", "W each", "bisection", "worst shift")
+    cells = [
+        (
+            row.name,
+            row.endpoints,
+            row.switches,
+            row.links,
+            f"{row.usd_per_endpoint[0]:,.0f} to {row.usd_per_endpoint[1]:,.0f}" if row.usd_per_endpoint else None,
+            round(row.power_w_per_endpoint, 1),
+            _share(row.bisection),
+            _share(row.worst_shift),
+            _share(row.all_to_all),
+            None if row.dead_leaf_loss is None else f"{row.dead_leaf_hosts} hosts -{row.dead_leaf_loss:.0%}",
+            None if row.dead_spine_loss is None else f"-{row.dead_spine_loss:.1%}",
+            f"-{row.dead_plane_loss:.0%}" if row.planes > 1 else None,
+        )
+        for row in rows
+    ]
+    note = (
+        "Switches are boxes, links those between switches. Bandwidth is a share of the hosts' rate, by weft's routes "
+        "with one path for each pair. A dead leaf costs its hosts their rate in its plane."
+    )
+    more = ("all-to-all", "dead leaf", "dead spine", "dead plane")
+    console().print(table("Topologies", (*heads, *more), cells, note))
+
+
+def _share(value: float | None) -> str | None:
+    return None if value is None else f"{value:.3f}"
 
 
 @contextmanager

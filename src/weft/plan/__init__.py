@@ -9,11 +9,13 @@ elevation  racks from the front
 pictures   the floor from above
 looks      common parts of both pictures
 plan       the whole plan: size, racks, cables, bill, upkeep
+candidates  topologies side by side
 growth/    from today's fabric to a larger one, in steps without an outage
 audit/     a built fabric compared with its plan, as a walk
 upkeep     electricity, years of use, and the cost of training tokens
 optimise   better positions for switches
 search     the kernel of `optimise`
+quote      a vendor's quote compared with the bill
 bill       price and power
 floor/     the room, racks, cables and their routes, parts to order
 size       from a request to a fabric with its tiers and cables

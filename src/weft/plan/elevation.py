@@ -20,6 +20,7 @@ from weft.plan.looks import TIER_INKS, Power, add_over_power, add_tiers, content
 _UNIT = 13.0  # height of a rack unit in the picture
 _GAP = 28.0  # between two racks, for the numbers of the units
 _PAGE = 1_200.0  # widest picture that a page shows without scrolling
+_NUMBERED = 5  # one rack of so many has unit numbers: they would be half of a large plan's texts
 _SIZE, _SMALL, _NUMBER = 9.5, 8.5, 7.0  # font sizes
 _FIRST = len(ALWAYS)  # ink of the servers
 
@@ -64,14 +65,14 @@ def lay_out_row(racks: Racks, row: int, among: NDArray[np.bool_] | None = None) 
 
 
 def _draw_racks(canvas: Canvas, racks: Racks, rack_indices: list[int]) -> None:
-    """Draw empty racks: a frame, the name above, unit numbers at the side, power below."""
+    """Draw empty racks: a frame, the name above, power below; unit numbers at the side of every fifth."""
     width, height = _width(racks), racks.room.rack_u * _UNIT
     limit, powers = Power(watts=racks.room.filled_w), rack_powers(racks, rack_indices)
     edges, faint = [_left(racks, rack) for rack in rack_indices], TextStyle.FAINT
     for unit in range(1, racks.room.rack_u):  # lines across all racks, to find the number of a unit
         points = ((min(edges), -_UNIT * unit), (max(edges) + width, -_UNIT * unit))
         canvas.lines.append(Line(points=points, ink=NEUTRAL, width=0.5, opacity=0.4))
-    for rack, left, power in zip(rack_indices, edges, powers, strict=True):
+    for place, (rack, left, power) in enumerate(zip(rack_indices, edges, powers, strict=True)):
         middle = left + width / 2
         canvas.box(Box(x=middle, y=-height / 2, width=width, height=height, role=Role.FRAME))
         canvas.text(middle, -height - 12, racks.names[rack], 12, style=TextStyle.TITLE)
@@ -83,7 +84,7 @@ def _draw_racks(canvas: Canvas, racks: Racks, rack_indices: list[int]) -> None:
             canvas.text(middle, 28, f"{count(power.unknown, 'box')} of unknown power", _SIZE, style=TextStyle.FAINT)
         if over:
             canvas.box(Box(x=middle, y=-height / 2, width=width + 6, height=height + 6, role=Role.OUTLINE))
-        for unit in range(1, racks.room.rack_u + 1):
+        for unit in range(1, racks.room.rack_u + 1) if place % _NUMBERED == 0 else ():
             canvas.text(left - 4, _UNIT * (0.5 - unit), f"{unit}", _NUMBER, style=faint, anchor="end")
 
 

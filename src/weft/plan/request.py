@@ -32,6 +32,7 @@ class Request:
     switch: str | None = None
     topology: str | None = None
     rails: int | None = None
+    planes: int = 1  # adapter ports are divided into so many
     oversubscription: float = 1.0
     grow_to: int | None = None
     ufm_hosts: bool = False
@@ -49,6 +50,8 @@ class Request:
                 )
         if self.gpus is not None and not self.template.gpus:
             raise ConfigError(f"{self.template.name} has no GPUs; give the number of servers, --servers {self.gpus}")
+        if self.planes < 1:
+            raise ConfigError(f"--planes must be 1 or more, got {self.planes}")
         if self.amount < 1:
             raise ConfigError(f"--{self.unit.lower()} must be 1 or more, got {self.amount}")
         if self.grow_to is not None and self.grow_to < self.amount:
@@ -99,8 +102,8 @@ class Request:
 
     @property
     def radix(self) -> int:
-        """The number of switch ports at the speed of these servers."""
-        return ports_for(self.switch_model, self.template.adapter)
+        """The number of switch ports at the speed of these servers, in each plane."""
+        return ports_for(self.switch_model, self.template.adapter, self.planes)
 
     @property
     def kind(self) -> str:

@@ -23,7 +23,8 @@ from weft.fabric import catalog
 from weft.fabric.kinds import NodeKind
 from weft.fabric.levels import NO_LEVEL, levels
 from weft.fabric.model import Fabric
-from weft.fabric.spec import load
+from weft.fabric.planes import expand
+from weft.fabric.spec import load, rewrite
 from weft.fabric.topologies.dragonfly import fit_dragonfly_plus
 from weft.fabric.topologies.fat_tree import most_in_fat_tree
 from weft.fabric.topologies.registry import write_spec
@@ -84,12 +85,24 @@ def size(request: Request) -> Size:
     """Return the sized fabric for a request."""
     now, then = request.servers_for(request.amount), request.servers_for(request.grow_to or request.amount)
     _check_fits(request, then)
-    whole = load(_spec(request, then))
+    whole = boxes_of(load(_spec(request, then)))
     today = whole if now == then else _part(whole, now)
     sized = count(whole.spec, today)
     later = sized if today is whole else count(whole.spec, whole)
     notes = (*_notes(request, now, then), *_growth(sized, later, then))
     return replace(sized, request=request, later=whole, notes=notes)
+
+
+def boxes_of(fabric: Fabric) -> Fabric:
+    """Return the fabric with a node for each switch box.
+
+    Planes are written out, unless every box has a chip in each of them: then it is one switch, and a cable holds all
+    planes of a port.
+    """
+    chips = {switch.name: switch.planes for switch in catalog.switches()}
+    if fabric.multiplicity > 1 and all(chips.get(node.model) == fabric.planes for node in fabric.switches):
+        return replace(load(rewrite(fabric.spec, planes=None)), spec=fabric.spec)
+    return expand(fabric)
 
 
 def count(spec: str, fabric: Fabric) -> Size:
@@ -127,6 +140,7 @@ def _spec(request: Request, servers: int) -> str:
     """Return the spec of the topology for a number of servers."""
     template, switch = request.template, request.switch_model
     options: dict[str, Any] = {"server": template.name, "switch": switch.name}
+    options["planes"] = request.planes if request.planes > 1 else None
     ports = {"rails": template.rails, "radix": request.radix}
     options |= _options(request)
     match request.kind:
@@ -167,11 +181,23 @@ def _check_fits(request: Request, servers: int) -> None:
     each = request.template.gpus if request.gpus is not None else 1
     most, switch = _most(request), request.switch_model
     way_out = [f"take {most * each:,} {request.unit}"] if most > 0 else []
+    way_out += [f"--planes {planes}" for planes in _enough_planes(request, servers)]
     way_out += [f"--fabric {interconnect.name} ({interconnect.switch})" for interconnect in _wider(request, servers)]
     raise ConfigError(
         f"{servers * each:,} {request.unit} do not fit: a {request.kind} of {switch.name}, {request.radix} ports, "
         f"joins {most:,} servers with {request.template.rails} rails at most\n  {', or '.join(way_out)}"
     )
+
+
+def _enough_planes(request: Request, servers: int) -> list[int]:
+    """Return the smallest number of planes whose switches, with more ports each, join so many servers; none if no."""
+    for planes in (2, 4, 8):
+        try:
+            if planes > request.planes and servers <= _most(replace(request, planes=planes)):
+                return [planes]
+        except ConfigError:  # the adapter or the switch has no such planes
+            continue
+    return []
 
 
 def _wider(request: Request, servers: int) -> list[catalog.Interconnect]:
