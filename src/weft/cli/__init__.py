@@ -53,6 +53,7 @@ GROUPS = {
         "compare": "Compare InfiniBand, RoCE and TCP for a cluster and a job.",
         "advise": "Advise whether a cluster needs InfiniBand, and why.",
         "plan": "Plan a cluster: switches, racks, cables, price, power.",
+        "bill": "List the parts of a fabric, or check a vendor's quote.",
         "audit": "Compare a discovered fabric with its plan.",
         "grow": "Plan the steps that extend a fabric without an outage.",
     },
