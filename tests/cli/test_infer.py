@@ -55,7 +55,7 @@ def test_python_gives_the_same_as_the_command(capsys):
 
 
 def test_fabrics_are_compared_the_fastest_first(capsys):
-    runs = json_of(capsys, "llama3-70b", "--tp", "16", "--batch", "8", "--fabrics", "eth-100-tcp,ndr")["runs"]
+    runs = json_of(capsys, "llama3-70b", "--tp", "16", "--batch-size", "8", "--fabrics", "eth-100-tcp,ndr")["runs"]
     assert [run["fabric"] for run in runs] == ["ndr", "eth-100-tcp"]
 
 
@@ -70,8 +70,8 @@ def test_pareto_curve_falls_and_is_drawn(capsys, tmp_path):
 
 
 def test_one_phase_alone_is_predicted(capsys):
-    job = ("deepseek-v3", "--server", "dgx-h200", "--dp", "8", "--ep", "8", "--weights", "fp8", "--input", "4096")
-    decode = json_of(capsys, *job, "--phase", "decode", "--batch", "512")
+    job = ("deepseek-v3", "--server", "dgx-h200", "--dp", "8", "--ep", "8", "--weights", "fp8", "--input-len", "4096")
+    decode = json_of(capsys, *job, "--phase", "decode", "--batch-size", "512")
     prefill = json_of(capsys, *job, "--phase", "prefill")
     assert decode["ttft_s"] is None
     assert prefill["tpot_s"] is None
@@ -87,13 +87,13 @@ def test_one_phase_alone_is_predicted(capsys):
         (("llama3-8b", "--picture", "x.svg"), "--picture draws the curve of --pareto"),
         (("llama3-8b", "--acceptance", "0.5"), "--acceptance is of draft tokens"),
         (("llama3-8b", "--imbalance", "1.2"), "--imbalance is of experts"),
-        (("llama3-8b", "--batch", "8", "--concurrency", "8"), "not both"),
-        (("llama3-8b", "--phase", "decode"), "--phase decode needs --batch"),
-        (("llama3-8b", "--phase", "prefill", "--batch", "8"), "--batch changes nothing"),
-        (("llama3-8b", "--phase", "decode", "--batch", "8", "--output", "5"), "need both phases"),
+        (("llama3-8b", "--batch-size", "8", "--concurrency", "8"), "not both"),
+        (("llama3-8b", "--phase", "decode"), "--phase decode needs --batch-size"),
+        (("llama3-8b", "--phase", "prefill", "--batch-size", "8"), "--batch-size changes nothing"),
+        (("llama3-8b", "--phase", "decode", "--batch-size", "8", "--output-len", "5"), "need both phases"),
         (("llama3-8b", "--dp", "2"), "--dp and --ep share experts"),
         (("llama3-8b", "--overlap"), "--overlap hides dispatch and combine"),
-        (("llama3-8b", "--input", "4000000"), "needs more KV cache than a replica has"),
+        (("llama3-8b", "--input-len", "4000000"), "needs more KV cache than a replica has"),
         (("llama3-8b", "--network", "tcp"), "--network changes nothing"),
         (("llama3-8b", "--gpus", "16", "--tp", "8", "--engine", "packet"), "--engine changes nothing"),
         (("llama3-8b", "--kv", "fp3"), "--kv format"),

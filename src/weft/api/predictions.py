@@ -291,10 +291,10 @@ def infer(
     model: str,
     fabric: FabricLike | None = None,
     *,
-    input: int = 1024,  # noqa: A002  as --input
-    output: int | None = None,
+    input_len: int = 1024,
+    output_len: int | None = None,
     concurrency: int = 0,
-    batch: int = 0,
+    batch_size: int = 0,
     phase: str = "",
     gpus: int | None = None,
     servers: str | int | Sequence[str] = "",
@@ -314,9 +314,9 @@ def infer(
         `llama3-70b`, `deepseek-v3`, ..., or the path of a Hugging Face config.json.
     fabric
         As in `weft.train`.
-    input, output
-        The tokens of a prompt and of an answer; 128 by default. In the phase `decode`, `input` is the cached tokens.
-    concurrency, batch
+    input_len, output_len
+        The tokens of a prompt and of an answer; 128 by default. In the phase `decode`, the first is the cached tokens.
+    concurrency, batch_size
         The users of a closed loop; or the requests of a static batch. By default all requests wait, and steps are full.
     phase
         `prefill` or `decode`, if only one of them runs.
@@ -367,10 +367,10 @@ def infer(
         **fields,
     )
     load = Load(
-        input=read_whole("input", input),
-        output=choose_output(phase) if output is None else read_whole("output", output),
+        input=read_whole("input_len", input_len),
+        output=choose_output(phase) if output_len is None else read_whole("output_len", output_len),
         concurrency=read_whole("concurrency", concurrency),
-        batch=read_whole("batch", batch),
+        batch=read_whole("batch_size", batch_size),
         phase=read_text("--phase", phase),
     )
     return predict(deployed, load, find_engine(read_text("--engine", engine)))

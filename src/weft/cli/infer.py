@@ -111,8 +111,14 @@ def read_load(requests: Requests) -> Load:
     """Return the load of these options."""
     from weft.inference.load import Load, default_output
 
-    output = default_output(requests.phase) if requests.output is None else requests.output
-    return Load(**asdict(requests) | {"output": output})
+    output = default_output(requests.phase) if requests.output_len is None else requests.output_len
+    return Load(
+        input=requests.input_len,
+        output=output,
+        concurrency=requests.concurrency,
+        batch=requests.batch_size,
+        phase=requests.phase,
+    )
 
 
 def _named(model: str) -> str:

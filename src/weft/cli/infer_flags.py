@@ -25,7 +25,7 @@ class Where:
     paths: str | None = None
     """Choice of paths: table, adaptive, ecmp or spray. [as the fabric's]"""
     engine: str | None = None
-    """Simulation engine between servers: flow (fair rates), analytic (closed forms over routes) or packet. [flow]"""
+    """Simulation engine: flow (fair rates), analytic (closed forms over the routes) or packet. [flow]"""
     seed: Whole = 1
     """Random seed, for ECMP hashing."""
 
@@ -39,7 +39,7 @@ class Cut:
     pp: Whole = 1
     """Pipeline-parallel size: stages."""
     dp: Whole = 1
-    """Attention ranks that share the experts of a replica (DP attention); their tokens travel to the experts."""
+    """Data-parallel size: attention ranks of a replica that share its experts (DP attention)."""
     ep: Whole = 1
     """Expert-parallel size: GPUs over which the experts of a layer are spread, a divisor of tp × dp."""
     weights: str = "bf16"
@@ -70,18 +70,18 @@ class Cut:
 
 @dataclass(frozen=True, kw_only=True)
 class Requests:
-    """The load. Without --concurrency and --batch all requests wait, and the engine is always full."""
+    """The load. Without --concurrency and --batch-size all requests wait, and the engine is always full."""
 
-    input: Whole = 1024
+    input_len: Whole = 1024
     """Tokens of a prompt; in --phase decode, cached tokens of a request."""
-    output: Whole | None = None
+    output_len: Whole | None = None
     """Tokens of an answer. [128]"""
     concurrency: Whole = 0
     """Users, each of whom sends the next request when the last is answered."""
-    batch: Whole = 0
+    batch_size: Whole = 0
     """Requests of a static batch: all prompts, then all answers."""
     phase: str = ""
-    """Only prefill (steps of --max-tokens) or only decode (--batch requests), as with disaggregated serving."""
+    """Only prefill (steps of --max-tokens) or only decode (--batch-size requests), as with disaggregated serving."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,9 +94,9 @@ class Outputs:
     explain: bool = False
     """Print more: memory, rates, the engine and the seed."""
     picture: File = None
-    """The picture of --pareto to write, .png, .svg or .pdf."""
+    """The picture to write: the curve of --pareto, .png, .svg or .pdf."""
     validate: bool = False
-    """Compare published throughput and latency with weft's; run nothing else."""
+    """Compare published figures with weft's: throughput and latency; run nothing else."""
     form: Form = TABLES
 
 

@@ -158,7 +158,7 @@ class Outputs:
     trace: File = None
     """Write the timeline for Perfetto or chrome://tracing, .json."""
     validate: bool = False
-    """Compare published step times with weft's; run nothing else."""
+    """Compare published figures with weft's: step times; run nothing else."""
     form: Form = TABLES
 
 

@@ -38,19 +38,24 @@ class Load:
 
     def __post_init__(self) -> None:
         find_named("--phase", self.phase, dict.fromkeys(("", *_PHASES)))
-        for name, least in (("input", 1), ("output", 0), ("concurrency", 0), ("batch", 0)):
-            if getattr(self, name) < least:
-                raise ConfigError(f"--{name} must be at least {least}, got {getattr(self, name)}")
+        for flag, value, least in (
+            ("--input-len", self.input, 1),
+            ("--output-len", self.output, 0),
+            ("--concurrency", self.concurrency, 0),
+            ("--batch-size", self.batch, 0),
+        ):
+            if value < least:
+                raise ConfigError(f"{flag} must be at least {least}, got {value}")
         if self.concurrency and self.batch:
-            raise ConfigError("use --concurrency (a closed loop) or --batch (a static batch), not both")
+            raise ConfigError("use --concurrency (a closed loop) or --batch-size (a static batch), not both")
         if not self.phase and not self.output:
-            raise ConfigError("--output, the tokens of an answer, must be at least 1")
+            raise ConfigError("--output-len, the tokens of an answer, must be at least 1")
         if self.phase and (self.output or self.concurrency):
-            raise ConfigError("--output and --concurrency need both phases: leave them out, or --phase")
+            raise ConfigError("--output-len and --concurrency need both phases: leave them out, or --phase")
         if self.phase == "decode" and not self.batch:
-            raise ConfigError("--phase decode needs --batch, the requests that decode")
+            raise ConfigError("--phase decode needs --batch-size, the requests that decode")
         if self.phase == "prefill" and self.batch:
-            raise ConfigError("--batch changes nothing in --phase prefill, whose steps have --max-tokens: leave it out")
+            raise ConfigError("--batch-size changes nothing in --phase prefill: leave it out, or set --max-tokens")
 
     @property
     def kind(self) -> str:
