@@ -19,9 +19,9 @@ from weft.lab.lab import Lab
 from weft.lab.lost_way import why_lost
 from weft.mad.ibsim_client import IbsimCarrier
 from weft.sm.conf.options import Options
+from weft.sm.discovery.adjacent import adjacent_prefixes
 from weft.sm.process import warm_up
 from weft.sm.run import SubnetManager
-from weft.sm.sa.routers import adjacent_prefixes
 from weft.verbs import enums as e
 from weft.verbs.pyverbs.addr import AH, AHAttr
 

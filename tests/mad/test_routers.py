@@ -11,10 +11,12 @@ from weft.fabric.subnets import subnets_of
 from weft.mad import faults
 from weft.mad.routers import walk_global
 from weft.wire.headers import BTH, DETH, GRH, LRH, Opcode
+from weft.wire.mad import Status
 from weft.wire.notice import Trap
 from weft.wire.packet import Link, Packet, icrc_is_right
 from weft.wire.port_info import PortInfo
-from weft.wire.smp import PERMISSIVE_LID
+from weft.wire.router import AdjacentSiteLocalSubnetsTable, AdjacentSubnet, RouterInfo
+from weft.wire.smp import PERMISSIVE_LID, SmpAttribute
 
 P_KEY = 0xFFFF
 RELAY_ERRORS = Counter.PORT_RCV_SWITCH_RELAY_ERRORS
@@ -177,3 +179,16 @@ def test_mads_do_not_cross_a_router(bench):
     path = suite.smp(bytes((1, 3, 2)), 1, 0x11)
     assert bench.subnet.send(bench.slot, bytearray(path), PERMISSIVE_LID) is None
     assert bench.subnet.lost
+
+
+def test_router_describes_adjacent_subnets(bench):
+    status, data = bench.ask((1, 3), 1, SmpAttribute.ROUTER_INFO)
+    info = RouterInfo.unpack(data)
+    assert (status, info.adjacent_subnets_top, info.adjacent_subnets_cap, info.next_hop_table_cap) == (0, 1, 5, 0)
+    status, data = bench.ask((1, 3), 1, SmpAttribute.ADJACENT_SITE_LOCAL_SUBNETS_TABLE)
+    first, second, *_ = AdjacentSiteLocalSubnetsTable.unpack(data).subnet
+    assert (first.subnet_prefix, first.p_key, first.master_sm_lid) == (2, P_KEY, bench.lid("s2-h1"))
+    assert second == AdjacentSubnet()
+    assert bench.ask((1,), 1, SmpAttribute.ROUTER_INFO)[0] == Status.METHOD_ATTRIBUTE_NOT_SUPPORTED
+    faults.pull_cable(bench.devices, bench.slot_of("router1/2"))
+    assert RouterInfo.unpack(bench.ask((1, 3), 1, SmpAttribute.ROUTER_INFO)[1]).adjacent_subnets_top == 0

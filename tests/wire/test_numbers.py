@@ -45,7 +45,7 @@ NUMBERS: dict[type[IntEnum], Iterable[int]] = {
     SMControl: range(1, 6),
     SmpAttribute: (
         *(2, 0x10, 0x11, 0x12, *range(0x14, 0x1D), 0x20, 0x30, 0x31, 0x33),
-        *(0xFF20, 0xFF21, 0xFF23, 0xFF90),  # Mellanox
+        *(0xFF20, 0xFF21, 0xFF23, 0xFF90, 0xFFD0, 0xFFD2),  # Mellanox
     ),
     PortState: range(6),
     PortPhysicalState: range(8),

@@ -6,7 +6,7 @@ the like need no answer. SMInfo is not here: whoever runs a subnet manager on th
     NodeInfo, NodeDescription, SwitchInfo, GUIDInfo, LedInfo, VendorDiag           here
     PortInfo, PortInfoExtended, Mellanox's ExtendedPortInfo                        here, and `port_settings`
     P_Keys, SL to VL, VL arbitration, linear and multicast forwarding              `sma_tables`
-    NVIDIA's adaptive routing                                                      `sma_adaptive`
+    NVIDIA's adaptive routing, and routers                                         `sma_adaptive`, `sma_router`
 
 Everything else is answered with status 12: no random forwarding table, no table of link speed and width pairs, no
 Notice to be polled, as the capability masks say. (InfiniBand Architecture volume 1, "Subnet Management".)
@@ -17,7 +17,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 
-from weft.mad import m_key, sma_adaptive, sma_tables
+from weft.mad import m_key, sma_adaptive, sma_router, sma_tables
 from weft.mad.devices import NONE, Devices
 from weft.mad.port_settings import set_port_info
 from weft.wire.mad import Method, Status
@@ -240,6 +240,8 @@ _PAIRS: dict[int, tuple[Handler | None, Handler | None]] = {
     SmpAttribute.ADAPTIVE_ROUTING_GROUP_TABLE: (sma_adaptive.get_groups, sma_adaptive.set_groups),
     SmpAttribute.ADAPTIVE_ROUTING_LINEAR_FORWARDING_TABLE: (sma_adaptive.get_lft, sma_adaptive.set_adaptive_lft),
     SmpAttribute.MLNX_EXTENDED_PORT_INFO: (_get_mlnx_port_info, _set_mlnx_port_info),
+    SmpAttribute.ROUTER_INFO: (sma_router.get_router_info, None),
+    SmpAttribute.ADJACENT_SITE_LOCAL_SUBNETS_TABLE: (sma_router.get_adjacent_subnets, None),
 }
 HANDLERS: dict[int, Handler] = {
     method << 16 | attribute: handler

@@ -19,6 +19,7 @@ from weft.mad.walk import walk
 from weft.routing.engine import Options as RoutingOptions
 from weft.routing.route import Routing
 from weft.sm.allocation import adopted, allocation_file, write_runtime_config
+from weft.sm.discovery.adjacent import adjacent_prefixes
 from weft.sm.discovery.differences import differences, missing_links
 from weft.sm.discovery.known import Known, carried_over
 from weft.sm.discovery.view import View, make_view, without_links
@@ -73,10 +74,21 @@ def discover(state: State) -> View:
     flapping, why = state.flaps.flapping(view, state.clock())
     if len(flapping):
         view = without_links(view, flapping, why)
+    view = replace(view, oddities=(*view.oddities, *_equal_prefixes(view, state.options.subnet_prefix)))
     for oddity in view.oddities:
         flaps = oddity.startswith("flapping")
         state.log.say(Event.PORT_FLAPPING if flaps else Event.ODDITY, oddity)
     return view
+
+
+def _equal_prefixes(view: View, prefix: int) -> list[str]:
+    """Report routers to another subnet with the prefix of this one."""
+    routers = adjacent_prefixes(view).get(prefix, ())
+    return [
+        f"equal-prefix: {view.name(slot)} leads to another subnet with the prefix {prefix:#x} of this one: packets do "
+        "not cross; give one of the managers another subnet_prefix"
+        for slot in routers
+    ]
 
 
 def configure(state: State, view: View, *, taking_over: bool = False) -> Report:

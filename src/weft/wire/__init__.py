@@ -48,7 +48,21 @@ __all__ = [
     "smp",
 ]
 
-_DECLARE = ("headers", "roce", "mad", "port_info", "adaptive", "smp", "notice", "sa", "perf", "cm", "cc", "pcap")
+_DECLARE = (
+    "headers",
+    "roce",
+    "mad",
+    "port_info",
+    "adaptive",
+    "router",
+    "smp",
+    "notice",
+    "sa",
+    "perf",
+    "cm",
+    "cc",
+    "pcap",
+)
 
 
 def formats() -> dict[str, type[Format]]:

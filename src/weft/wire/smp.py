@@ -1,7 +1,8 @@
 """Subnet management packets and their attributes (InfiniBand Architecture volume 1, "Subnet Management").
 
 An SMP carries one attribute in `data`, 64 bytes; shorter ones are padded with zeros. `ATTRIBUTES` maps attribute ids to
-formats. PortInfo and related attributes are in `port_info`, notices in `notice`, adaptive routing in `adaptive`.
+formats. PortInfo and related attributes are in `port_info`, notices in `notice`, adaptive routing in `adaptive`,
+routers in `router`.
 """
 
 # ruff: noqa: PIE794 - reserved fields are named `_`
@@ -15,6 +16,7 @@ from weft.wire.format import Format, Numbered
 from weft.wire.mad import MAD_BYTES, MadHeader, Method, MgmtClass
 from weft.wire.notice import Notice
 from weft.wire.port_info import MlnxExtendedPortInfo, PortInfo, PortInfoExtended
+from weft.wire.router import AdjacentSiteLocalSubnetsTable, RouterInfo
 
 HOPS_MAX = 64
 PERMISSIVE_LID = 0xFFFF
@@ -242,6 +244,8 @@ class SmpAttribute(Numbered):
     ADAPTIVE_ROUTING_GROUP_TABLE = 0xFF21, AdaptiveRoutingGroupTable
     ADAPTIVE_ROUTING_LINEAR_FORWARDING_TABLE = 0xFF23, AdaptiveRoutingLinearForwardingTable
     MLNX_EXTENDED_PORT_INFO = 0xFF90, MlnxExtendedPortInfo
+    ROUTER_INFO = 0xFFD0, RouterInfo
+    ADJACENT_SITE_LOCAL_SUBNETS_TABLE = 0xFFD2, AdjacentSiteLocalSubnetsTable
 
 
 ATTRIBUTES = SmpAttribute.forms()

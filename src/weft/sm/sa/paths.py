@@ -20,7 +20,7 @@ from weft.sm.sa import kernels
 from weft.sm.sa.context import Context, Handler, Reply
 from weft.sm.sa.path_query import ANY_PATHS, PathQuery, read_query
 from weft.sm.sa.path_tables import Directory, Pairs, PathTables
-from weft.sm.sa.routers import router_to
+from weft.sm.sa.routers import routers_to
 from weft.wire.mad import Method
 from weft.wire.sa import MultiPathRecord, PathRecord, SaAttribute, SaMad, SaStatus
 
@@ -57,35 +57,47 @@ def answer_paths(sa: Context, request: SaMad, source_slot: int) -> Reply:
         source = _end(sa, query, "sgid", "slid")
         if "dgid" in query.named and query.record.dgid >> 120 == _MULTICAST:
             return _multicast_path(sa, query, source)
-        router = _router(sa, query, source)
-        destination = _end(sa, query, "dgid", "dlid") if router is None else router
+        routers = _routers(sa, query, source)
+        ends = routers or (_end(sa, query, "dgid", "dlid"),)
     except _Refused as refused:
         return Reply(refused.status)
-    tables = sa.path_tables
-    directory = tables.directory
-    visible = directory.visible(source_slot)
-    if source is not None and destination is not None:
-        is_visible = visible[source] and visible[destination]
-        rows = _between(tables, query, source, destination) if is_visible else _NONE
-    else:
-        ends = directory.ends[visible[directory.ends]]
-        sources = ends if source is None else ends[ends == source]
-        destinations = ends if destination is None else ends[ends == destination]
-        count = _count(directory, query, sources, destinations)
-        if count > RECORDS_MAX:
-            sa.state.log.say_once(
-                Event.SA_REFUSED,
-                f"a table of {count:,} paths is more than {RECORDS_MAX:,}: ask for those of one port, by LID or GID",
-            )
-            return Reply(SaStatus.NO_RESOURCES)
-        pairs = np.repeat(sources, len(destinations)), np.tile(destinations, len(sources))
-        rows = _among(tables, query, *pairs, query.at_most)
-    if router is not None:
+    rows = _NONE
+    for destination in ends:
+        if not len(rows):  # of several routers, the first that there is a path to
+            paths = _find_paths(sa, query, source, destination, source_slot)
+            if paths is None:
+                return Reply(SaStatus.NO_RESOURCES)
+            rows = paths
+    if routers:
         rows[:, _DGID] = np.frombuffer(query.record.dgid.to_bytes(16, "big"), np.uint8)
         rows[:, _HOP_LIMIT_AT] = _HOP_LIMIT_MAX
     if "sgid" in query.named and query.record.sgid >> 64 != sa.state.options.subnet_prefix:
         rows[:, 24:40] = np.frombuffer(request.raw[80:96], np.uint8)  # with the prefix that was asked for
     return Reply(records=rows[:1] if query.is_get else rows)
+
+
+def _find_paths(
+    sa: Context, query: PathQuery[PathRecord], source: int | None, destination: int | None, source_slot: int
+) -> NDArray[np.uint8] | None:
+    """Return the paths between ports that the sender of the query may see; None if there are too many."""
+    tables = sa.path_tables
+    directory = tables.directory
+    visible = directory.visible(source_slot)
+    if source is not None and destination is not None:
+        is_visible = visible[source] and visible[destination]
+        return _between(tables, query, source, destination) if is_visible else _NONE
+    ends = directory.ends[visible[directory.ends]]
+    sources = ends if source is None else ends[ends == source]
+    destinations = ends if destination is None else ends[ends == destination]
+    count = _count(directory, query, sources, destinations)
+    if count > RECORDS_MAX:
+        sa.state.log.say_once(
+            Event.SA_REFUSED,
+            f"a table of {count:,} paths is more than {RECORDS_MAX:,}: ask for those of one port, by LID or GID",
+        )
+        return None
+    pairs = np.repeat(sources, len(destinations)), np.tile(destinations, len(sources))
+    return _among(tables, query, *pairs, query.at_most)
 
 
 def answer_multi_path(sa: Context, request: SaMad, source_slot: int) -> Reply:
@@ -129,15 +141,16 @@ def _end(sa: Context, query: PathQuery[Any], gid_name: str, lid_name: str) -> in
     return slot
 
 
-def _router(sa: Context, query: PathQuery[PathRecord], source: int | None) -> int | None:
-    """Return the port of the router that leads to the DGID of a query; None if it is of this subnet, or none leads."""
+def _routers(sa: Context, query: PathQuery[PathRecord], source: int | None) -> tuple[int, ...]:
+    """Return the ports of routers to the DGID of a query; none for a DGID of this subnet, or if none leads there."""
     if "dgid" not in query.named or _is_local(sa, query.record.dgid):
-        return None
+        return ()
     sgid = 0 if source is None else int(sa.view.fabric.ports.guid[source])
-    slot = router_to(sa, query.record.dgid, sgid)
-    if slot is not None and query.value("dlid") not in (None, int(sa.directory.lid[slot])):
+    slots, dlid = routers_to(sa, query.record.dgid, sgid), query.value("dlid")
+    named = tuple(slot for slot in slots if dlid in (None, int(sa.directory.lid[slot])))
+    if slots and not named:
         raise _Refused(SaStatus.REQUEST_INVALID)
-    return slot
+    return named
 
 
 def _is_local(sa: Context, gid: int) -> bool:

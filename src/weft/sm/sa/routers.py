@@ -7,37 +7,21 @@ both administrators order the routers alike: by GUID.
 
 from __future__ import annotations
 
-import numpy as np
+from zlib import crc32
 
-from weft.fabric.kinds import NodeKind
-from weft.sm.discovery.view import View
+from weft.sm.discovery.adjacent import adjacent_prefixes
 from weft.sm.sa.context import Context
-from weft.wire.bulk import column
-from weft.wire.port_info import PortInfo, PortState
 
 _GUID = (1 << 64) - 1
 
 
-def router_to(sa: Context, dgid: int, sgid: int) -> int | None:
-    """Return the port of the router to a GID of another subnet; None if no router leads there."""
+def routers_to(sa: Context, dgid: int, sgid: int) -> tuple[int, ...]:
+    """Return the ports of the routers to a GID of another subnet, the first choice first."""
     ports = sa.once(_by_prefix).get(dgid >> 64, ())
-    return ports[((dgid ^ sgid) & _GUID) % len(ports)] if ports else None
+    ends = ((dgid ^ sgid) & _GUID).to_bytes(8, "big")
+    first = crc32(ends) % len(ports) if ports else 0
+    return ports[first:] + ports[:first]
 
 
 def _by_prefix(sa: Context) -> dict[int, tuple[int, ...]]:
     return adjacent_prefixes(sa.view)
-
-
-def adjacent_prefixes(view: View) -> dict[int, tuple[int, ...]]:
-    """Return the prefixes of adjacent subnets, with the ports of routers in this subnet that lead there."""
-    fabric, active = view.fabric, view.state == PortState.ACTIVE
-    prefixes = column(view.port_info, PortInfo.gid_prefix)
-    by_prefix: dict[int, list[int]] = {}
-    routers = fabric.of_kind(NodeKind.ROUTER)
-    for node in routers[np.argsort(fabric.nodes.guid[routers])].tolist():
-        slots = np.flatnonzero((fabric.ports.node == node) & (fabric.ports.number > 0))
-        here = slots[fabric.ports.peer[slots] >= 0]
-        there = slots[(fabric.ports.peer[slots] < 0) & active[slots]]
-        for prefix in prefixes[there].tolist():
-            by_prefix.setdefault(prefix, []).extend(here.tolist())
-    return {prefix: tuple(ports) for prefix, ports in by_prefix.items()}

@@ -34,6 +34,7 @@ from weft.wire.headers import GRH
 
 _ACCESS = e.IBV_ACCESS_LOCAL_WRITE | e.IBV_ACCESS_REMOTE_WRITE | e.IBV_ACCESS_REMOTE_READ | e.IBV_ACCESS_REMOTE_ATOMIC
 _KINDS = {Connection.RC: e.IBV_QPT_RC, Connection.UC: e.IBV_QPT_UC, Connection.UD: e.IBV_QPT_UD}
+_PREFIX_BYTES = 8  # of a GID
 _WORKS = {Verb.WRITE: e.IBV_WR_RDMA_WRITE, Verb.READ: e.IBV_WR_RDMA_READ, Verb.SEND: e.IBV_WR_SEND}
 _ATOMICS = {Atomic.FETCH_AND_ADD: e.IBV_WR_ATOMIC_FETCH_AND_ADD, Atomic.CMP_AND_SWAP: e.IBV_WR_ATOMIC_CMP_AND_SWP}
 _Q_KEY = 0x11111111  # perftest's
@@ -193,7 +194,9 @@ class Endpoint:
         port = self.port
         is_global = port.gid_index >= 0
         route = GlobalRoute(dgid=GID(to.gid), sgid_index=port.gid_index, hop_limit=64) if is_global else None
-        return AHAttr(dlid=to.lid, sl=self.plan.sl, port_num=port.number, is_global=is_global, gr=route)
+        is_routed = is_global and GID(to.gid).raw[:_PREFIX_BYTES] != port.gid[:_PREFIX_BYTES]
+        lid = 0 if is_routed else to.lid  # of another subnet: the path record has that of the router
+        return AHAttr(dlid=lid, sl=self.plan.sl, port_num=port.number, is_global=is_global, gr=route)
 
     def _attributes(self, psn: int, to: Address) -> QPAttr:
         attr = QPAttr(port_num=self.port.number, path_mtu=(self.mtu_bytes // 128).bit_length() - 1)

@@ -1,0 +1,90 @@
+"""Paths to other subnets: by which router, with which hop limit, and to which prefixes."""
+
+from __future__ import annotations
+
+import pytest
+
+from weft.fabric.kinds import NodeKind
+from weft.sm.sweep import _equal_prefixes
+from weft.wire.bulk import fill
+from weft.wire.mad import Method
+from weft.wire.port_info import PortInfo, PortState
+from weft.wire.sa import PathRecord, SaAttribute, SaStatus
+
+THERE = 0xFEC0_0000_0000_0002
+FAR = THERE << 64 | 0x0002_C903_0000_0501
+
+
+@pytest.fixture
+def subnet(make_subnet):
+    """Return subnet 1 of two with two routers, whose other ports are Active and have a prefix."""
+    subnet = make_subnet("subnets:2,routers=2,of=star:hosts=4")
+    set_far_ports(subnet, PortState.ACTIVE, THERE)
+    return subnet
+
+
+def set_far_ports(subnet, state: PortState, prefix: int) -> None:
+    fabric, infos = subnet.view.fabric, subnet.view.port_info.copy()
+    slots = fabric.first_port[fabric.of_kind(NodeKind.ROUTER)] + 2
+    for field, value in ((PortInfo.port_state, int(state)), (PortInfo.gid_prefix, prefix)):
+        rows = infos[slots]
+        fill(rows, field, value)
+        infos[slots] = rows
+    subnet.resweep(port_info=infos)
+
+
+def path_to(subnet, dgid: int, source: str = "s1-h1", **more):
+    components = {"sgid": subnet.gid(source), "dgid": dgid, "numb_path": 1, **more}
+    return subnet.ask(SaAttribute.PATH_RECORD, PathRecord, Method.GET, by=source, **components)
+
+
+def test_path_to_another_subnet_leads_to_a_router(subnet):
+    status, (record,) = path_to(subnet, FAR)
+    assert status == 0
+    assert record.dlid in {subnet.lid("router1"), subnet.lid("router2")}
+    assert (record.dgid, record.sgid, record.hop_limit) == (FAR, subnet.gid("s1-h1"), 255)
+    assert (record.slid, record.p_key, record.mtu, record.reversible) == (subnet.lid("s1-h1"), 0xFFFF, 5, 1)
+    _, (local,) = path_to(subnet, subnet.gid("s1-h2"))
+    assert local.hop_limit == 0
+
+
+def test_routers_share_pairs_of_ports(subnet):
+    far = [THERE << 64 | 0x0002_C903_0000_0001 + (number << 8) for number in range(4, 8)]
+    used = {path_to(subnet, gid, source)[1][0].dlid for gid in far for source in ("s1-h1", "s1-h2")}
+    assert used == {subnet.lid("router1"), subnet.lid("router2")}
+
+
+def test_dlid_of_a_query_must_be_that_of_the_router(subnet):
+    dlid = path_to(subnet, FAR)[1][0].dlid
+    assert path_to(subnet, FAR, dlid=dlid)[0] == 0
+    assert path_to(subnet, FAR, dlid=subnet.lid("s1-h2"))[0] == SaStatus.REQUEST_INVALID
+
+
+@pytest.mark.parametrize(
+    ("state", "prefix"), [(PortState.ACTIVE, THERE + 1), (PortState.INITIALIZE, THERE), (PortState.DOWN, THERE)]
+)
+def test_subnet_that_no_router_leads_to_is_an_invalid_gid(subnet, state, prefix):
+    set_far_ports(subnet, state, prefix)
+    assert path_to(subnet, FAR)[0] == SaStatus.INVALID_GID
+
+
+def test_router_outside_of_the_partition_is_not_used(subnet):
+    keys = subnet.view.fabric.tables.pkey
+    for name in ("s1-h1", "router1"):
+        keys[subnet.slot(name), 1] = 0x8010
+    used = {path_to(subnet, FAR + (number << 8), p_key=0x8010)[1][0].dlid for number in range(8)}
+    assert used == {subnet.lid("router1")}
+    keys = subnet.view.fabric.tables.pkey.copy()
+    keys[subnet.slot("router1"), 1] = 0
+    subnet.view.fabric.tables.pkey[:] = keys
+    subnet.resweep()
+    assert path_to(subnet, FAR, p_key=0x8010)[0] == SaStatus.NO_RECORDS
+
+
+def test_two_subnets_with_the_same_prefix_are_reported(subnet):
+    own = subnet.state.options.subnet_prefix
+    assert _equal_prefixes(subnet.view, own) == []
+    set_far_ports(subnet, PortState.ACTIVE, own)
+    first, second = _equal_prefixes(subnet.view, own)
+    assert first.startswith("equal-prefix: router1/1 leads to another subnet with the prefix 0xfe80000000000000")
+    assert second.startswith("equal-prefix: router2/1")
