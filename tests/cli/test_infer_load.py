@@ -10,7 +10,7 @@ import pytest
 from weft.cli import app
 from weft.errors import ConfigError
 
-SMALL = "llama3-8b --tp 1 --gpus 2 --rate 40 --seconds 10 --input 500 --output 30"
+SMALL = "llama3-8b --tp 1 --gpus 2 --rate 40 --seconds 10 --input-len 500 --output-len 30"
 
 
 def run(words: str, capsys) -> dict:
@@ -34,12 +34,13 @@ def test_a_rate_serves_requests_one_by_one(capsys, tmp_path):
     "change",
     [
         "--burstiness 0.2",
-        "--input-to 900",
-        "--output-to 60",
+        "--max-input-len 900",
+        "--max-output-len 60",
         "--shared-prefix 400",
         "--router round-robin",
         "--seed 2",
-        "--max-tokens 1100",
+        "--max-num-seqs 2",
+        "--max-num-batched-tokens 1100",
         "--framework sglang",
         "--gpu-memory-utilization 0.5",
     ],
@@ -52,7 +53,7 @@ def test_an_option_changes_the_result(change, capsys):
 
 
 def test_disaggregated_replicas_and_a_fault(capsys):
-    base = "llama3-8b --tp 1 --prefill 1 --decode 2 --rate 4 --seconds 12 --input 2000 --output 100"
+    base = "llama3-8b --tp 1 --prefill 1 --decode 2 --rate 4 --seconds 12 --input-len 2000 --output-len 100"
     after, layers = (run(words, capsys) for words in (base, f"{base} --handoff layers"))
     assert layers["breakdown_s"]["wire"] < after["breakdown_s"]["wire"]
     fault = run(f"{base} --fault dead:decode1@4s-8s", capsys)
@@ -65,17 +66,19 @@ def test_a_trace_and_a_closed_loop(capsys, tmp_path):
     path.write_text("arrival_s,prompt,output\n" + "".join(f"{i / 10},{100 + i},20\n" for i in range(50)))
     facts = run(f"llama3-8b --tp 1 --request-trace {path} --requests 20", capsys)
     assert facts["requests"] == 20
-    loop = run("llama3-8b --tp 1 --simulate --concurrency 8 --requests 60 --input 200 --output 20", capsys)
+    loop = run("llama3-8b --tp 1 --simulate --concurrency 8 --requests 60 --input-len 200 --output-len 20", capsys)
     assert loop["requests"] == 60
     assert loop["load"].startswith("8 users")
 
 
 def test_the_fewest_gpus_are_found(capsys):
-    words = "llama3-8b --tp 1 --rate 5 --seconds 10 --input 500 --output 30 --slo-ttft 2s --slo-tpot 30ms --find"
-    services = run(f"{words} gpus", capsys)["services"]
+    words = (
+        "llama3-8b --tp 1 --rate 5 --seconds 10 --input-len 500 --output-len 30 --slo-ttft 2s --slo-tpot 30ms --find"
+    )
+    services = run(f"{words} --find gpus", capsys)["services"]
     assert services[0]["gpus"] == 1
     assert any(row["prefill"] for row in services)
-    assert run(f"{words} rate", capsys)["requests_per_s"] > 5
+    assert run(f"{words} --find rate", capsys)["requests_per_s"] > 5
 
 
 @pytest.mark.parametrize(
@@ -83,7 +86,7 @@ def test_the_fewest_gpus_are_found(capsys):
     [
         ("--seconds 5", "add --rate"),
         ("--prefill 1 --decode 1", "add --rate"),
-        ("--rate 5 --batch 4", "--batch and --phase"),
+        ("--rate 5 --batch-size 4", "--batch-size and --phase"),
         ("--rate 5 --concurrency 4", "closed loop"),
         ("--rate 5 --simulate", "--simulate"),
         ("--rate 5 --trace-speed 2", "--trace-speed"),

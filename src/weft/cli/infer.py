@@ -55,7 +55,7 @@ def infer(
         tables.print_validation(outputs.form)
         return
     _check(where, cut, outputs)
-    check_traffic(traffic, serving, requests.batch, requests.phase, requests.concurrency)
+    check_traffic(traffic, serving, requests.batch_size, requests.phase, requests.concurrency)
     load, clock = read_load(requests), find_engine(where.engine or "flow")
     if traffic.is_active:
         _serve_traffic(model, where, cut, requests, traffic, serving, outputs)
@@ -92,7 +92,7 @@ def _serve_traffic(
         find=lambda gpus: find(model, where if gpus is None else replace(where, gpus=gpus, servers=""), cut),
         traffic=traffic,
         serving=serving,
-        load_of=lambda other: read_traffic(other, requests.input, output, requests.concurrency, where.seed),
+        load_of=lambda other: read_traffic(other, requests.input_len, output, requests.concurrency, where.seed),
         clock=find_engine(where.engine or "flow"),
     )
     with progress_bar(f"{model} on {where.fabric or 'its fabric'}") as change:

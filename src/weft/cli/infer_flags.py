@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
+
+from cyclopts import Parameter
 
 from weft.cli.arguments import TABLES, Fabrics, File, Form, OnByDefault, Servers, Whole
 
@@ -62,9 +65,9 @@ class Cut:
     """Draft tokens of each request in a step (speculative decoding, MTP)."""
     acceptance: float | None = None
     """With --drafts: the probability that a draft token is accepted. [0.85]"""
-    max_batch: Whole | None = None
+    max_batch: Annotated[Whole | None, Parameter(name=("--max-batch", "--max-num-seqs"))] = None
     """Requests in a step of a replica at most. [as the framework]"""
-    max_tokens: Whole | None = None
+    max_tokens: Annotated[Whole | None, Parameter(name=("--max-tokens", "--max-num-batched-tokens"))] = None
     """Tokens in a step of a replica at most: the size of a prefill chunk. [as the framework]"""
 
 

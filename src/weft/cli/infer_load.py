@@ -35,10 +35,10 @@ class Traffic:
     """Serve a closed loop (--concurrency) or all requests at once (offline) one by one."""
     requests: Whole | None = None
     """With --simulate: number of requests; with --request-trace, its first. [2000; all]"""
-    input_to: Whole | None = None
-    """Longest prompt: lengths are uniform from --input to it. [all as --input]"""
-    output_to: Whole | None = None
-    """Longest answer: lengths are uniform from --output to it. [all as --output]"""
+    max_input_len: Whole | None = None
+    """Longest prompt: lengths are uniform from --input-len to it. [all as --input-len]"""
+    max_output_len: Whole | None = None
+    """Longest answer: lengths are uniform from --output-len to it. [all as --output-len]"""
     shared_prefix: Whole | None = None
     """Tokens at the start of prompts that others share, such as a system prompt. [none]"""
     prefixes: Whole | None = None
@@ -106,7 +106,7 @@ def check_traffic(traffic: Traffic, serving: Serving, batch: int, phase: str, co
             traffic.simulate and (traffic.rate is not None or traffic.request_trace is not None),
             "--rate and --request-trace simulate: leave out --simulate",
         ),
-        (bool(batch or phase), "--batch and --phase have no requests in time: leave them out"),
+        (bool(batch or phase), "--batch-size and --phase have no requests in time: leave them out"),
         (
             bool(concurrency) and not traffic.simulate,
             "--concurrency is a closed loop: use --simulate, not --rate or --request-trace",
@@ -121,7 +121,7 @@ def check_traffic(traffic: Traffic, serving: Serving, batch: int, phase: str, co
             "--requests goes with --simulate or --request-trace; --rate has --seconds",
         ),
         (
-            traffic.request_trace and (traffic.input_to or traffic.output_to or traffic.shared_prefix),
+            traffic.request_trace and (traffic.max_input_len or traffic.max_output_len or traffic.shared_prefix),
             "a trace has its own lengths and prefixes",
         ),
         (traffic.prefixes and not traffic.shared_prefix, "--prefixes goes with --shared-prefix"),
@@ -166,8 +166,8 @@ def read_traffic(traffic: Traffic, prompt: int, output: int, concurrency: int, s
         if traffic.shared_prefix:
             prefix = loads.Prefix(tokens=traffic.shared_prefix, count=traffic.prefixes or 1)
         lengths: dict[str, Any] = {
-            "prompt": loads.Lengths(prompt, traffic.input_to or 0),
-            "output": loads.Lengths(output, traffic.output_to or 0),
+            "prompt": loads.Lengths(prompt, traffic.max_input_len or 0),
+            "output": loads.Lengths(output, traffic.max_output_len or 0),
             "seed": seed,
             "prefix": prefix,
         }
