@@ -88,3 +88,10 @@ def test_brackets_in_the_name_of_a_file_are_printed(tmp_path, capsys):
     write_dumps(route(weft.load("star:hosts=2"), Options()).fabric, folder)
     app(["check", str(folder / "opensm-subnet.lst"), "--tables", str(folder)])
     assert "[red]" in capsys.readouterr().out
+
+
+def test_all_subnets_of_a_fabric_are_checked(capsys):
+    app(["check", "subnets:2,of=star:hosts=2", "--json"])
+    facts = json.loads(capsys.readouterr().out)
+    assert (facts["ok"], facts["routers"], facts["router_loop"], facts["missing"]) == (True, 1, [], 0)
+    assert [(subnet["spec"], subnet["pairs"]) for subnet in facts["subnets"]] == [("subnet 1", 12), ("subnet 2", 12)]

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from weft.cli import up
-from weft.errors import SubnetError
+import weft
+from weft.cli import app, up
+from weft.errors import ConfigError, SubnetError
 from weft.lab.registry import Entry
+from weft.sm.conf.options import Options
 
 
 @pytest.mark.parametrize(
@@ -30,3 +32,30 @@ def test_a_console_that_does_not_come_up_is_told(
     monkeypatch.setattr(up, "CONSOLE_S", 0.1 if "sleep" in does else 1000.0)
     with pytest.raises(SubnetError, match=says):
         up._start_console(Entry(name="mine", folder=tmp_path), True)
+
+
+def test_each_subnet_has_a_manager_with_its_own_prefix():
+    managers = up._managers(weft.load("subnets:2,of=superpod:su=1,servers=2"), Options(sm_priority=3), "")
+    assert [(host, hex(options.subnet_prefix), options.sm_priority) for host, options in managers] == [
+        ("s1-dgx1/mlx5_0", "0xfec0000000000001", 3),
+        ("s2-dgx1/mlx5_0", "0xfec0000000000002", 3),
+    ]
+    ((host, options),) = up._managers(weft.load("star:hosts=2"), Options(subnet_prefix=7), "h2")
+    assert (host, options.subnet_prefix) == ("h2", 7)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("subnets:2,of=star:hosts=2 --at s1-h1", "--at s1-h1 is one host, and 2 subnets need a manager each"),
+        (
+            "subnets:2,of=star:hosts=2 --subnet-prefix 0xfec0000000000007",
+            "subnet_prefix 0xfec0000000000007 would be that of 2 subnets: .* need different prefixes",
+        ),
+        ("star:hosts=2 --subnet-prefix fe::1", "--subnet-prefix fe::1 is not a 64-bit hexadecimal number"),
+        ("star:hosts=2 --subnet-prefix 0", "--subnet-prefix 0 is not a 64-bit hexadecimal number"),
+    ],
+)
+def test_prefix_that_managers_cannot_use_is_refused_before_the_lab_starts(words: str, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        app(["up", *words.split(), "--sm", "--daemon", "--name", "never"])

@@ -71,3 +71,12 @@ def test_wrong_spec_is_refused_with_the_rule(spec, said):
 def test_commands_for_one_subnet_refuse_several():
     with pytest.raises(ConfigError, match="routing works on one subnet; subnets:2,of=star:hosts=2 has 2"):
         weft.route("subnets:2,of=star:hosts=2")
+
+
+@pytest.mark.parametrize("name", ["two.yaml", "two.ibnetdiscover"])
+def test_files_keep_routers_and_subnets(tmp_path, name):
+    fabric = weft.load("subnets:2,routers=2,of=star:hosts=2")
+    weft.export(fabric, tmp_path / name)
+    parts = subnets_of(weft.load(tmp_path / name))
+    assert [len(part.router_ports) for part in parts] == [2, 2]
+    assert [len(part.nodes) for part in parts] == [len(part.nodes) for part in subnets_of(fabric)]

@@ -94,7 +94,7 @@ def topologies(name: str | None = None, /, *, form: Form = TABLES) -> None:
         print_data(form, [asdict(topology) for topology in entries.values() if entry in (None, topology)], "parameters")
     elif entry is None:
         rows = [(topology.name, topology.summary, topology.example) for topology in entries.values()]
-        note = "Parameters: weft topologies NAME"
+        note = "Parameters: weft topologies NAME. Several subnets, joined by routers: subnets:2,of=SPEC"
         console().print(table("Topologies", ("topology", "description", "example"), rows, note))
     else:
         rows = [
