@@ -72,9 +72,8 @@ def test_a_trace_and_a_closed_loop(capsys, tmp_path):
 
 
 def test_the_fewest_gpus_are_found(capsys):
-    words = (
-        "llama3-8b --tp 1 --rate 5 --seconds 10 --input-len 500 --output-len 30 --slo-ttft 2s --slo-tpot 30ms --find"
-    )
+    load = "--rate 5 --seconds 10 --input-len 500 --output-len 30"
+    words = f"llama3-8b --tp 1 {load} --slo-ttft 2s --slo-tpot 30ms"
     services = run(f"{words} --find gpus", capsys)["services"]
     assert services[0]["gpus"] == 1
     assert any(row["prefill"] for row in services)
