@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from weft.version import __version__
+
 ROOT = Path(__file__).parents[1]
 FAULTS = "break h1/1\n\ndegrade h2/1 --ber 1e-9\n"
 WEFT = f'weft() {{ "{sys.executable}" -m weft "$@"; }}\n'  # the installed one of the tests
@@ -69,3 +71,8 @@ def test_the_template_of_gitlab_starts_and_ends_a_lab(own_runtime):
     assert "lab lab is up: star:hosts=2" in printed
     assert "h1/1: broken" in printed
     assert "lab lab is down" in printed
+
+
+def test_the_citation_has_the_version():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert citation["version"] == __version__

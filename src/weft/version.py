@@ -1,3 +1,3 @@
-"""The version of weft, in a file that everybody may read: `weft` itself knows too much."""
+"""The version of weft, in a module without imports."""
 
 __version__ = "0.1.0"
