@@ -7,8 +7,11 @@ import pytest
 from hypothesis import given, settings
 from tests.tenants.wanted import EXAMPLE, INTENTS, NAMES, TENANTS, fabric, intent, refusal
 
+from weft.fabric.files.lab.document import Document
 from weft.tenants.compile import compile_intent
+from weft.tenants.intent import Class, IntentError, lines_of
 from weft.tenants.partitions import Allocation, Inventory, Member, Partition
+from weft.tenants.quality import lay_lanes
 
 
 def test_tenants_are_full_members_and_limited_ones_of_a_service(tmp_path):
@@ -104,6 +107,22 @@ def test_more_lanes_than_a_port_has_are_refused(tmp_path):
     output = refusal(tmp_path, ONE_CLASS, fabric(data_vls=1))
     assert output.startswith("tenants.toml:5: tenant acme: 2 lanes are needed")
     assert "h1/1 (0x0000000000000101) has 1: use at most 0 classes" in output
+
+
+def test_shares_are_refused_if_they_need_more_entries_than_the_arbitration_table_of_an_adapter():
+    """ConnectX adapters have 8 entries of at most 255 units."""
+    options, _ = lay_lanes({"mpi": Class(share=96.5)}, {"mpi": 1})
+    assert len(options.vlarb_low) == 8
+    with pytest.raises(IntentError, match="need 9 entries of the arbitration table, which has 8"):
+        lay_lanes({"mpi": Class(share=96.6)}, {"mpi": 1})
+
+
+def test_an_error_outside_the_lines_of_a_document_has_no_line(tmp_path):
+    path = tmp_path / "tenants.toml"
+    path.write_text("[tenant.acme]\nhosts = []\n")
+    with pytest.raises(IntentError) as error, lines_of(Document.load(path)):
+        raise IntentError(("class", "mpi"), "no port is left")
+    assert "tenants.toml" not in str(error.value)
 
 
 def test_a_full_p_key_table_is_refused(tmp_path):
