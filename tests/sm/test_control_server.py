@@ -8,18 +8,21 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TypeVar
 
+import numpy as np
 import pytest
 from tests.patience import PATIENCE_S, wait_until
 from tests.sm.conftest import Net
+from tests.sm.desk import Desk
 
 from weft.errors import ConfigError, SubnetError
 from weft.fabric.model import Fabric
 from weft.sm.conf.options import Options
 from weft.sm.conf.qos_options import QosOptions
 from weft.sm.control import ManagerSocket, OutOfDate, socket_of
-from weft.sm.control_server import AllocationChange
+from weft.sm.control_server import AllocationChange, _with_fresh_tables
 from weft.sm.events import Log
 from weft.sm.pkey.partitions import broadcast_mgid
 from weft.sm.run import SubnetManager
@@ -295,3 +298,18 @@ def test_a_manager_that_starts_again_knows_what_it_was_told(managed):
 def test_nobody_answers_where_no_manager_is(tmp_path):
     with pytest.raises(SubnetError, match="no subnet manager answers at"):
         ManagerSocket(tmp_path / "sm.sock").status()
+
+
+def test_new_lanes_keep_the_tables_that_routing_needs_against_deadlock():
+    """Other lanes of the fabric are laid anew; a view that readers have stays as it is."""
+    desk = Desk()
+    lanes = np.full((1, 16), 3, np.uint8)
+    desk.view.fabric.tables.sl2vl = np.zeros((1, 16), np.uint8)
+    for routing, expected in ((None, None), (SimpleNamespace(tables=SimpleNamespace(sl2vl=lanes)), lanes)):
+        desk.state.routing = routing
+        fresh = _with_fresh_tables(desk.state, desk.view, lanes=True)
+        assert vars(fresh.fabric.tables).get("sl2vl") is expected
+        assert (
+            _with_fresh_tables(desk.state, desk.view, lanes=False).fabric.tables.sl2vl is desk.view.fabric.tables.sl2vl
+        )
+    assert not desk.view.fabric.tables.sl2vl.any()

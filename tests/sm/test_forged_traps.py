@@ -74,6 +74,20 @@ def test_trap_that_its_sender_cannot_know_of_is_ignored(attacked, number, issuer
     assert attacked.manager.sweeps == before
 
 
+@pytest.mark.parametrize(
+    ("method", "attribute"), [(Method.TRAP, SmpAttribute.NODE_INFO), (Method.SEND, SmpAttribute.NOTICE)]
+)
+def test_only_a_trap_with_a_notice_is_a_trap(attacked, method, attribute):
+    details = LocalChangesDetails(lid_addr=attacked.lid("h5/1")).raw.ljust(54, b"\0")
+    fields = {"issuer_lid": attacked.lid("h5/1"), "trap_number": Trap.LOCAL_CHANGES, "data_details": details}
+    notice = Notice(type=NoticeType.URGENT, producer_type=1, **fields)
+    before, lines = attacked.manager.sweeps, len(attacked.log.recent)
+    mad = Smp.pack(method=method, attribute_id=attribute, transaction_id=8, data=notice.raw)
+    attacked.rogue.post(mad, Address(lid=attacked.lid("h1/1"), qp=0))
+    attacked.work(10)
+    assert (attacked.manager.sweeps, len(attacked.log.recent)) == (before, lines)
+
+
 def test_flood_of_traps_causes_few_sweeps(attacked):
     """A port may say that it changed; said again and again, the manager sweeps every five seconds."""
     before, began_s = attacked.manager.sweeps, attacked.net.clock()

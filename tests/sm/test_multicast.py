@@ -287,8 +287,13 @@ def test_strangers_see_groups_and_trusted_ones_see_members(desk):
     }
     (mine,) = table(desk, names="port_gid", sm_key=SA_KEY, port_gid=desk.gid("h3"))
     assert mine.join_state == 2
-    (hidden,) = table(desk, names="port_gid", port_gid=desk.gid("h3"))
-    assert (hidden.mgid, hidden.port_gid, hidden.join_state) == (GOOD, 0, 0)
+    for proxy_join, name in ((0, "h1"), (1, "h3")):
+        (found,) = table(desk, names="proxy_join", sm_key=SA_KEY, proxy_join=proxy_join)
+        assert found.port_gid == desk.gid(name)
+    for name in ("h1", "h3"):
+        (hidden,) = table(desk, names="port_gid", port_gid=desk.gid(name))
+        assert (hidden.mgid, hidden.scope) == (GOOD, 2)
+        assert (hidden.port_gid, hidden.join_state, hidden.proxy_join, hidden.raw[49]) == (0, 0, 0, 0)
 
 
 @pytest.mark.parametrize(

@@ -186,6 +186,7 @@ def test_groups_without_mgids_are_those_of_ipoib():
     red = parse_virtual_fabrics(text).partitions.partitions[0]
     assert (red.groups[0].rate, red.groups[0].mtu, len(red.groups)) == (16, 5, 8)
     assert str(red.groups[0].mgid) == "ff12:401b:8010:0000:0000:0000:ffff:ffff"
+    assert red.groups[0].q_key == 0x0B1B
 
 
 def test_groups_by_mgid_belong_to_the_fabric_that_they_name():
@@ -195,6 +196,10 @@ def test_groups_by_mgid_belong_to_the_fabric_that_they_name():
     (result,) = read.partitions.partitions[0].groups
     assert (int(result.mgid) & 0xFF, result.mtu, result.q_key) == (7, 5, 0x22)
     assert any("no MTU 10240" in note for note in read.partitions.notes)
+    text = config(
+        fabric("Red", "<PKey>0x10</PKey><Member>Hosts</Member>"), multicast=group.replace("<QKey>0x22</QKey>", "")
+    )
+    assert parse_virtual_fabrics(text).partitions.partitions[0].groups[0].q_key == 0  # not that of IPoIB
 
 
 # -- bad files --------------------------------------------------------------------------------------------------------
