@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 PATIENCE_S = 300.0
+PAUSE_S = 0.0005  # after a poll without a completion: the other end needs the processor
 T = TypeVar("T")
 
 

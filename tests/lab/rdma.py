@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tests.patience import PATIENCE_S, wait_until
+from tests.patience import PATIENCE_S, PAUSE_S, wait_until
 
 import weft
 from weft.lab.lab import Lab
@@ -141,7 +141,10 @@ class Host:
         done: list[WC] = []
         until_s = time.monotonic() + seconds
         while len(done) < count and time.monotonic() < until_s:
-            done += self.cq.poll(count - len(done))[1]
+            count_now, completions = self.cq.poll(count - len(done))
+            done += completions
+            if not count_now:
+                time.sleep(PAUSE_S)
         return done
 
     def close(self) -> None:

@@ -29,7 +29,7 @@ def way_between(lab, start: str, end: str) -> tuple[int, ...]:
     slot, lid = lab.fabric[f"{start}/1"].slot, lab.subnet.lid(lab.fabric[f"{end}/1"].slot)
     result = clean_path(lab.subnet.devices, slot, lid, sl=0, p_key=0xFFFF, mtu_bytes=1024)
     assert result is not None
-    return result.out
+    return result.path.out
 
 
 def events(host: Host) -> list[int]:

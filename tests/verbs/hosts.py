@@ -6,7 +6,7 @@ import time
 from types import TracebackType
 from typing import Any
 
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, PAUSE_S
 
 from weft.verbs.enums import (
     IBV_ACCESS_LOCAL_WRITE,
@@ -103,5 +103,8 @@ def poll(cq: CQ, count: int, seconds: float = PATIENCE_S) -> list[WC]:
     until_s = time.monotonic() + seconds
     while len(done) < count:
         assert time.monotonic() < until_s, f"{len(done)} of {count} completions came"
-        done += cq.poll(count - len(done))[1]
+        count_now, completions = cq.poll(count - len(done))
+        done += completions
+        if not count_now:
+            time.sleep(PAUSE_S)
     return done
