@@ -91,7 +91,8 @@ def test_all_to_all_is_bound_by_what_crosses_and_one_peer_by_its_pair() -> None:
     assert estimate(cards, Collective.SEND_RECV, size).time_us == pytest.approx(size / 22e3, rel=0.01)
     one_peer = estimate(board, Collective.SEND_RECV, size).bus_gbyte_s
     assert one_peer == pytest.approx(4 * 20 * times().pairs.nvlink, rel=0.01)
-    assert estimate(board, Collective.ALL_TO_ALL, size).bus_gbyte_s == pytest.approx(3 * one_peer, rel=0.01)
+    data_us = estimate(board, Collective.ALL_TO_ALL, size).parts["data"]
+    assert 3 / 4 * size / data_us / 1000 == pytest.approx(3 * one_peer, rel=0.01)
 
 
 def test_over_pcie_nobody_goes_to_the_adapter_of_another_gpu() -> None:

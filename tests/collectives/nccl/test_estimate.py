@@ -180,10 +180,31 @@ def test_a_ring_in_a_server_copies_its_own_part_while_nvlink_is_idle(collective,
     for gpus in (2, 8):
         cluster, size = Cluster(sm=90, gpus=gpus, nodes=1), 8 << 30
         ring = estimate(cluster, collective, size, algorithm=Algorithm.RING, protocol=Protocol.SIMPLE)
-        local_us = size / gpus / (ring.channels * max(constants().of_sm(90).tree_channel_gbyte_s)) / 1000
-        assert ring.parts["pipeline"] == pytest.approx(local_us)
+        block_gbyte_s = max(constants().of_sm(90).tree_channel_gbyte_s)
+        local_us = size / gpus / (ring.channels * block_gbyte_s) / 1000
+        last_us = (1 << 20) / block_gbyte_s / 1000  # a slice, half of a chunk, leaves the buffer last
+        assert ring.parts["pipeline"] == pytest.approx(local_us + last_us)
         line_us = steps * (gpus - 1) / gpus * size / cluster.nvlink_gbyte_s / 1000
         assert ring.parts["data"] == pytest.approx(line_us / times().bandwidth.nvlink)
+
+
+def test_an_all_to_all_in_a_server_copies_the_part_of_its_own_gpu():
+    """Half of the bytes with two GPUs, an eighth with eight; thread blocks copy it, and the last chunk of a peer."""
+    for gpus in (2, 8):
+        size = 8 << 30
+        pairs = estimate(Cluster(sm=90, gpus=gpus, nodes=1), Collective.ALL_TO_ALL, size)
+        block_gbyte_s = max(constants().of_sm(90).tree_channel_gbyte_s)
+        own_us = size / gpus / pairs.channels / block_gbyte_s / 1000
+        assert pairs.parts["pipeline"] == pytest.approx(own_us + times().chunk["ring"].most / block_gbyte_s / 1000)
+
+
+def test_rings_with_ll_start_later_than_trees_on_ampere():
+    ampere = times().of_sm(80)
+    assert (ampere.ll_launch_us, ampere.ll_hop) > (ampere.tree_ll_launch_us, ampere.tree_ll_hop)
+    ring = estimate(Cluster(sm=80, gpus=8, nodes=1), Collective.ALL_GATHER, 8)
+    assert ring.parts["launch"] == ampere.ll_launch_us
+    tree = estimate(from_server("dgx-a100", nodes=2), Collective.ALL_REDUCE, 8, algorithm=Algorithm.TREE)
+    assert tree.parts["launch"] == ampere.tree_ll_launch_us
 
 
 def test_a_step_of_a_ring_waits_longer_on_ampere_and_one_of_a_line_does_not():
@@ -206,7 +227,7 @@ def test_amd_posts_to_adapters_slower_but_not_to_the_kernel():
             estimate(item, Collective.ALL_REDUCE, 8, networks=networks, algorithm=Algorithm.TREE).parts["steps"]
             for item in (amd, intel)
         )
-        inside_us = 2 * 7 * 0.6 * times().of_sm(80).ll_hop
+        inside_us = 2 * 7 * 0.6 * times().of_sm(80).tree_ll_hop
         assert slow - inside_us == pytest.approx(times_slower * (fast - inside_us), rel=0.01)
 
 

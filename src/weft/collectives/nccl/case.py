@@ -59,8 +59,17 @@ class Case:
     def base_us(self) -> float:
         """Return the time until the kernel runs; with LL that of rings and trees depends on the GPU."""
         if self.row.protocol == Protocol.LL and self.row.algorithm in (Algorithm.RING, Algorithm.TREE):
-            return self.fitted.of_sm(self.cluster.sm).ll_launch_us
-        return constants().latency_us.base[self.row.algorithm][_PROTOCOLS.index(self.row.protocol)]
+            generation = self.fitted.of_sm(self.cluster.sm)
+            own_us = generation.tree_ll_launch_us if self.row.algorithm == Algorithm.TREE else 0.0
+            return own_us or generation.ll_launch_us
+        base_us = constants().latency_us.base[self.row.algorithm][_PROTOCOLS.index(self.row.protocol)]
+        return base_us + (simple_start_us(self.cluster, self.row.protocol, self.fitted) if self.is_closed else 0.0)
+
+    @property
+    def is_closed(self) -> bool:
+        """Return whether this is a ring around which all GPUs send; that of a broadcast or reduce is open."""
+        is_open = self.collective in (Collective.BROADCAST, Collective.REDUCE)
+        return self.row.algorithm == Algorithm.RING and not is_open
 
     @property
     def inside_us(self) -> float:
@@ -68,7 +77,8 @@ class Case:
         latency, alone = constants().latency_us, self.cluster.gpus == 1 or not self.cluster.nvlink
         us = (latency.pcie if alone else latency.nvlink)[self.row.algorithm][_PROTOCOLS.index(self.row.protocol)]
         multicast = self.row.algorithm in (Algorithm.NVLS, Algorithm.NVLS_TREE)
-        return us if multicast else us * hop_ratio(self.cluster, self.row.protocol, self.fitted)
+        tree = self.row.algorithm == Algorithm.TREE
+        return us if multicast else us * hop_ratio(self.cluster, self.row.protocol, self.fitted, tree=tree)
 
     @property
     def network_us(self) -> float:
@@ -131,7 +141,13 @@ def posts(protocol: Protocol) -> int:
     return constants().step.simple_posts if protocol == Protocol.SIMPLE else 1
 
 
-def hop_ratio(cluster: Cluster, protocol: Protocol, fitted: Times) -> float:
+def simple_start_us(cluster: Cluster, protocol: Protocol, fitted: Times) -> float:
+    """Return the time until Simple runs between the GPUs of one server, beyond that of NCCL's table."""
+    alone = cluster.nodes == 1 and cluster.nvlink and protocol == Protocol.SIMPLE
+    return fitted.of_sm(cluster.sm).simple_start_us if alone else 0.0
+
+
+def hop_ratio(cluster: Cluster, protocol: Protocol, fitted: Times, *, tree: bool = False) -> float:
     """Return the latency of a step inside a node relative to NCCL's.
 
     It depends on the generation over NVLink, and is longer over PCIe for data with flags, which go through host memory.
@@ -140,7 +156,9 @@ def hop_ratio(cluster: Cluster, protocol: Protocol, fitted: Times) -> float:
         return 1.0
     if not cluster.nvlink:
         return 1.0 if protocol == Protocol.SIMPLE else fitted.pipeline.pcie_hop
-    ratio = fitted.of_sm(cluster.sm).ll_hop if protocol == Protocol.LL else 1.0
+    generation = fitted.of_sm(cluster.sm)
+    ll_hop = (generation.tree_ll_hop if tree else 0.0) or generation.ll_hop
+    ratio = ll_hop if protocol == Protocol.LL else 1.0
     return ratio * (fitted.pipeline.blackwell_hop if cluster.sm >= _BLACKWELL else 1.0)
 
 

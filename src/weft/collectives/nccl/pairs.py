@@ -29,6 +29,7 @@ from weft.collectives.nccl.case import (
     plugin_of,
     post_us,
     posts,
+    simple_start_us,
 )
 from weft.collectives.nccl.cluster import Cluster, Processor
 from weft.collectives.nccl.constants import constants
@@ -124,13 +125,29 @@ def pairs_parts(
             times_us[inside_name(cluster)] += max(times_us[ADAPTERS], times_us[PROXIES])
     bound = max(times_us, key=lambda name: times_us[name])
     ll_us = fitted.of_sm(cluster.sm).ll_launch_us + fitted.pairs.ll_start_us
+    simple_us = latency.base[Algorithm.RING][index] + simple_start_us(cluster, protocol, fitted)
     return Parts(
-        launch_us=ll_us if protocol == Protocol.LL else latency.base[Algorithm.RING][index],
+        launch_us=ll_us if protocol == Protocol.LL else simple_us,
         steps_us=steps_us,
-        pipeline_us=0.0,
+        pipeline_us=_local_us(cluster, collective, size_bytes, protocol, fitted, channels),
         data_us=times_us[bound] / 1000,
         bound=bound,
     )
+
+
+def _local_us(
+    cluster: Cluster, collective: Collective, size_bytes: int, protocol: Protocol, fitted: Times, channels: int
+) -> float:
+    """Return the time of copies inside a GPU: of the part that it sends to itself, and of the last chunk that arrives.
+
+    Thread blocks of the Simple protocol make them; between nodes, adapters send other chunks meanwhile.
+    """
+    alone = cluster.nodes == 1 and cluster.nvlink and protocol == Protocol.SIMPLE
+    if collective != Collective.ALL_TO_ALL or not (alone and channels):
+        return 0.0
+    own_bytes = size_bytes / cluster.ranks
+    last_bytes = min(fitted.chunk["ring"].most, own_bytes / max(1, channels // cluster.ranks))
+    return (own_bytes / channels + last_bytes) / block_gbyte_s(cluster) / 1000
 
 
 def _inside_gbyte_s(cluster: Cluster, collective: Collective, fitted: Times) -> float:

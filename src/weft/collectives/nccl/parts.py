@@ -60,7 +60,7 @@ def _ring(case: Case) -> Parts:
     alone = cluster.nodes == 1 and cluster.nvlink and case.row.protocol != Protocol.LL
     waits = case.fitted.of_sm(cluster.sm).ring_hop if alone else 1.0
     steps_us = (steps - crossings) * case.inside_us * waits + crossings * crossing_us
-    pipeline_us += _local_us(case)
+    pipeline_us += _local_us(case) + _drain_us(case)
     return case.parts(data, steps_us - _hidden_us(case, crossings, data[1]), pipeline_us)
 
 
@@ -74,6 +74,16 @@ def _local_us(case: Case) -> float:
     if case.row.protocol != Protocol.SIMPLE or case.cluster.nodes > 1:
         return 0.0
     return case.size_bytes / case.cluster.ranks / (case.channels * block_gbyte_s(case.cluster)) / 1000
+
+
+def _drain_us(case: Case) -> float:
+    """Return the time in which the last GPU copies the last slice, half a chunk, out of its buffer."""
+    cluster = case.cluster
+    if case.row.protocol != Protocol.SIMPLE or cluster.nodes > 1 or not cluster.nvlink:
+        return 0.0
+    most_bytes, chunk_bytes = 4 * case.fitted.chunk["ring"].most, case.size_bytes / cluster.ranks / case.channels
+    slice_bytes = min(most_bytes, chunk_bytes) / 2
+    return slice_bytes / block_gbyte_s(cluster) / 1000
 
 
 def _hidden_us(case: Case, crossings: int, data_us: float) -> float:

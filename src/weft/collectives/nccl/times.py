@@ -32,7 +32,10 @@ class GenerationTimes(Sourced, frozen=True, forbid_unknown_fields=True, kw_only=
     sm: int
     ll_launch_us: float
     ll_hop: float
+    tree_ll_launch_us: float = 0.0  # 0: as a ring
+    tree_ll_hop: float = 0.0
     ring_hop: float
+    simple_start_us: float
 
 
 class Pairs(Sourced, frozen=True, forbid_unknown_fields=True, kw_only=True):
