@@ -181,6 +181,26 @@ def test_unfused_attention_is_its_products_and_passes_of_scores(h200: Gpu) -> No
         assert unfused_s > 2 * h200.attention_s(**shape, causal=True, backward=backward, fused=True)
 
 
+@pytest.mark.parametrize("precision", ["bf16", "fp8"])
+def test_products_of_few_rows_in_a_graph_take_as_long_as_measured(measured: Any, h200: Gpu, precision: str) -> None:
+    """From 1 to 1,024 rows; long products run faster than a job of weeks sustains, so that the largest lean up."""
+    decode, gpu = measured["decode"], h200.with_graphs()
+    errors = [
+        1e6 * gpu.matmul_s(m, n, k, precision) / us - 1
+        for n, k, *row in decode[precision]
+        for m, us in zip(decode["m"], row, strict=True)
+    ]
+    check(errors, median=0.09, tenth=0.21, mean=0.06)
+
+
+def test_weights_in_four_bits_are_read_faster_and_multiplied_alike(h200: Gpu) -> None:
+    gpu = h200.with_graphs()
+    few, many = 1, 8192
+    assert gpu.matmul_s(few, 8192, 8192, "bf16", weight_bytes=0.5) < gpu.matmul_s(few, 8192, 8192, "bf16") / 2.5
+    ratio = gpu.matmul_s(many, 8192, 8192, "bf16", weight_bytes=0.5) / gpu.matmul_s(many, 8192, 8192, "bf16")
+    assert ratio == pytest.approx(1, abs=0.01)
+
+
 def test_fp8_casts_are_passes(h200: Gpu) -> None:
     assert h200.fp8_cast_s(8192 * 8192) == h200.pass_s(4 * 8192 * 8192)
 

@@ -17,6 +17,7 @@ EXACT = {  # as the published checkpoints have them
     "llama3-8b": 8_030_261_248,
     "llama3-70b": 70_553_706_496,
     "llama3-405b": 405_853_388_800,
+    "mistral-7b": 7_241_732_096,
     "mixtral-8x7b": 46_702_792_704,
     "mixtral-8x22b": 140_620_634_112,
     "deepseek-v3": 671_026_419_200 - 58 * 256,  # its routers have a bias that no gradient trains
