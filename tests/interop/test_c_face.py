@@ -202,26 +202,30 @@ def run_with(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
 
 
-def test_a_python_without_a_shared_library_is_said_so(monkeypatch, tmp_path):
-    monkeypatch.setattr(build, "_libpython", lambda: "")
-    monkeypatch.setattr(build, "_FLAGS", QUICK)
-    folder = build.folder(tmp_path)
+@pytest.fixture(scope="module")
+def odd_build(tmp_path_factory) -> Path:
+    """The libraries of a weft that runs with Python 2.7, which was built without a shared library."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(build, "_libpython", lambda: "")
+        real, ours = build._python(), f'"{sys.version_info.major}.{sys.version_info.minor}."'
+        assert ours in real
+        patch.setattr(build, "_python", lambda: real.replace(ours, '"2.7."'))
+        patch.setattr(build, "_FLAGS", QUICK)
+        folder = build.folder(tmp_path_factory.mktemp("libraries"))
     assert folder is not None
-    done = run_with(folder, program("ibv_devices"))
+    return folder
+
+
+def test_a_python_without_a_shared_library_is_said_so(odd_build):
+    done = run_with(odd_build, program("ibv_devices"))
     assert "was built without a shared libpython" in done.stderr
     assert done.returncode == 1
     assert "Function not implemented" in done.stdout + done.stderr
 
 
-def test_a_program_that_is_another_python_is_said_so(monkeypatch, tmp_path):
-    real = build._python()
-    monkeypatch.setattr(build, "_FLAGS", QUICK)
-    ours = f'"{sys.version_info.major}.{sys.version_info.minor}."'
-    monkeypatch.setattr(build, "_python", lambda: real.replace(ours, '"2.7."'))
-    folder = build.folder(tmp_path)
-    assert folder is not None
+def test_a_program_that_is_another_python_is_said_so(odd_build):
     lists = "import ctypes; print(ctypes.CDLL('libibverbs.so.1').ibv_get_device_list(None))"
-    done = run_with(folder, sys.executable, "-c", lists)
+    done = run_with(odd_build, sys.executable, "-c", lists)
     assert (done.returncode, done.stdout) == (0, "0\n"), done.stderr
     assert "and weft runs with 2.7." in done.stderr
 
