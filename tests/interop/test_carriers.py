@@ -181,7 +181,7 @@ def test_weft_keeps_to_the_suite_over_its_own_libibumad(tmp_path, peer):
     hosts = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(hosts)
     peer("cc")
-    library = preload.library(tmp_path)
+    library = preload.library()
     lab = hosts.Hosts(load(FABRIC), tmp_path, library, peer)
     try:
         check_in_a_process(preload.environment(library, tmp_path / "lab", "h1"), tmp_path, [])

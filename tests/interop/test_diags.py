@@ -83,7 +83,7 @@ def no_driver(text: str) -> str:
 @pytest.fixture
 def hosts(tmp_path, peer):
     peer("cc")
-    library = preload.library(tmp_path)
+    library = preload.library()
     result = HOSTS.Hosts(load(FABRIC), tmp_path, library, peer)
     yield result
     result.close()

@@ -75,7 +75,7 @@ print(int.from_bytes(bytes(room[4:8]), sys.byteorder), ctypes.string_at(mad, 256
 @pytest.fixture
 def hosts(tmp_path, peer) -> Iterator[Callable[[str], Any]]:
     peer("cc")
-    library = preload.library(tmp_path)
+    library = preload.library()
     running: list[Any] = []
 
     def serve(spec: str) -> Any:
