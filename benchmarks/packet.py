@@ -1,6 +1,6 @@
 """Measure packet-hops per second of weft's packet engine and of ns-3, on the same permutation in the same run.
 
-    python benchmarks/packet.py [128 1024 11664] [--bytes 2000000] [--no-ns3] [--json]
+    python benchmarks/packet.py [128 1024 11664] [--bytes 2000000] [--threads 1] [--no-ns3] [--json]
 
 Every host of a three-level fat tree sends one message to another host, all different: 4 KiB MTU, 400 Gb/s. A packet-
 hop is one
@@ -10,7 +10,7 @@ congestion control, cables with bit errors, and RC with retransmissions. The fol
 one; the last
 has the features of ns-3, and more: see `ns3_peer.py`. weft's figures are the best of three with compiled kernels, in
 its own
-process: `cpu_s` counts one core, with set-up.
+process: `cpu_s` counts one core, with set-up; with several threads it is the wall time of the run without set-up.
 """
 
 from __future__ import annotations
@@ -80,20 +80,23 @@ def build(hosts: int, case: Case) -> Fabric:
     return routed
 
 
-def run_weft(hosts: int, size_bytes: int, case: Case) -> dict[str, float]:
+def run_weft(hosts: int, size_bytes: int, case: Case, threads: int) -> dict[str, float]:
     fabric = build(hosts, case)
     ports = host_ports(fabric)
     transport = Transport.RC if case.has_errors else Transport.UC  # acknowledgements are packets too
     sl = np.arange(hosts) % case.vls
     traffic = Traffic.make(ports, ports[derangement(hosts)], size_bytes, transport=transport, sl=sl)
     options = Options(
-        paths=Paths(case.paths), congestion_control=CongestionControl(case.congestion_control), ack_timeout_exponent=6
+        paths=Paths(case.paths),
+        congestion_control=CongestionControl(case.congestion_control),
+        ack_timeout_exponent=6,
+        threads=threads,
     )
     best: dict[str, float] = {}
     for attempt in range(4):  # the first may compile
         begin = time.process_time()
         result = PacketEngine().run(fabric, traffic, options)
-        cpu_s = time.process_time() - begin
+        cpu_s = time.process_time() - begin if threads == 1 else result.wall_s
         if attempt and (not best or cpu_s < best["cpu_s"]):
             best = {
                 "packet_hops": result.packet_hops,
@@ -105,24 +108,25 @@ def run_weft(hosts: int, size_bytes: int, case: Case) -> dict[str, float]:
     return best
 
 
-def measure(hosts: int, size_bytes: int, name: str) -> dict[str, float]:
+def measure(hosts: int, size_bytes: int, name: str, threads: int) -> dict[str, float]:
     """Run in its own process, so that its memory is separate."""
-    command = [sys.executable, __file__, "--child", str(hosts), str(size_bytes), name]
+    command = [sys.executable, __file__, "--child", str(hosts), str(size_bytes), name, str(threads)]
     figures: dict[str, float] = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     return figures
 
 
 def main(arguments: list[str]) -> None:
     if arguments[:1] == ["--child"]:
-        print(json.dumps(run_weft(int(arguments[1]), int(arguments[2]), CASES[arguments[3]])))
+        print(json.dumps(run_weft(int(arguments[1]), int(arguments[2]), CASES[arguments[3]], int(arguments[4]))))
         return
     size_bytes = int(arguments[arguments.index("--bytes") + 1]) if "--bytes" in arguments else 2_000_000
+    threads = int(arguments[arguments.index("--threads") + 1]) if "--threads" in arguments else 1
     sizes = [int(word) for word in arguments if word.isdecimal() and int(word) in SPECS] or [128, 1024]
     rows: list[dict[str, object]] = []
     for hosts in sizes:
         peer = run_ns3(hosts, derangement(hosts), size_bytes) if "--no-ns3" not in arguments else "ns-3 left out"
         for name in CASES:
-            rows.append({"hosts": hosts, "engine": f"weft, {name}", **measure(hosts, size_bytes, name)})
+            rows.append({"hosts": hosts, "engine": f"weft, {name}", **measure(hosts, size_bytes, name, threads)})
             if isinstance(peer, dict):
                 rows[-1]["ratio"] = float(str(rows[-1]["packet_hops_per_s"])) * peer["user_s"] / peer["packet_hops"]
         if isinstance(peer, dict):

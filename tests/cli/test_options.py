@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import json
+import os
 import shlex
 from pathlib import Path
 from typing import Any
@@ -210,6 +211,7 @@ SIM_CASES = {
     "--buffer": (f"{SIM} --traffic incast", "--buffer 8K"),
     "--skip-tolerance": ("star:hosts=2 --size 16M", "--skip-tolerance 0.01"),
     "--fault": (SIM, "--fault cut:leaf1/1@1us-2us"),
+    "--threads": ("fat-tree:hosts=256,radix=32 --size 4K", f"--threads {1 if len(os.sched_getaffinity(0)) > 1 else 2}"),
     "--routing-engine": ("torus:4x4,hosts=1 --size 64K", "--routing-engine up-down"),
     "--tables": ("fat-tree:hosts=16,radix=8 --size 64K", "--tables TABLES"),
     "--seed": (SIM, "--seed 2"),
@@ -436,6 +438,8 @@ IDLE = [
     ("sim", f"{SIM} --engine flow", "--sl 0", "the flow engine has none"),
     ("sim", f"{SIM} --engine auto", "--sweep-load 0.1", "by one engine"),
     ("sim", f"{SIM} --engine analytic", "--skip-tolerance 0.1", "the analytic engine"),
+    ("sim", f"{SIM} --engine analytic", "--threads 2", "the analytic engine"),
+    ("sim", SIM, "--threads 2", "a fabric of fewer than 256 hosts or of one leaf switch runs on one thread"),
     ("sim", f"{SIM} --engine flow", "--congestion-control ib", "the flow engine"),
     ("sim", f"{SIM} --engine flow", "--watch leaf1/1", "the flow engine has no queues"),
     ("sim", SIM, "--watch-every-us 2", "--watch"),

@@ -76,7 +76,28 @@ run(star, incast, columns={"operation": 1, "transport": 1, "after": [[], [0], [0
 run(lossy, [(f"h{i}", "h1", 120_000) for i in range(2, 6)], network="roce")
 run(lossy, [(f"h{i}", "h1", 120_000) for i in range(2, 6)], network="roce", paths="table", buffer_bytes=40_000)
 run(lossy, [(f"h{i}", "h1", 50_000) for i in range(2, 13)], network="tcp", paths="table", buffer_bytes=40_000)
+groups_of = "dragonfly:p=2,a=4,h=1"
+far = [(f"h{i + 1}", f"h{(i + 9) % 40 + 1}", 20_000) for i in range(40)]
+run(groups_of, far, paths="ugal")
+run(groups_of, far, paths="valiant")
 """
+
+# Several groups of switches: compiled by two threads, interpreted by one.
+_GROUPS = (
+    _PACKETS.replace(
+        "import weft\n",
+        "import weft\nfrom weft.sim.packet import groups\ngroups.LEAST_HOSTS = groups.HOSTS_OF_A_GROUP = 2\n",
+        1,
+    ).split("run(tree, shift)")[0]
+    + """
+run(tree, shift)
+run(tree, shift, paths="spray", bad_cable="leaf1/5", ack_timeout_exponent=4)
+run(tree, shift, bad_cable="leaf1/5", ack_timeout_exponent=4, congestion_control="ib")
+run(ring, shift, columns={"operation": 2}, congestion_control="swift")
+run(tree, shift, columns={"operation": 1, "transport": 1, "after": [[], [0], [0], [1, 2]] + [[3]] * 8, "delay_ps": 5})
+run("fat-tree:hosts=12,radix=8,speed=100GbE", shift, network="roce", buffer_bytes=40_000)
+"""
+)
 
 _COPIES = """
 import numpy as np
@@ -105,13 +126,13 @@ for bad_cable, vls in (("", 1), ("leaf1/1", 1), ("", 2)):
 """
 
 
-_ALL = (_ROUTING, _PACKETS, _COPIES)
-_DIGESTS = (1, 12, 3)
+_ALL = (_ROUTING, _PACKETS, _GROUPS, _COPIES)
+_DIGESTS = (1, 14, 6, 3)
 
 
 @pytest.mark.slow
 def test_compiled_and_interpreted_kernels_give_the_same_digests(warm):
-    """The digests are of routing, of packets, and of multicast copies."""
+    """The digests are of routing, of packets, in one group of switches and in several, and of multicast copies."""
     compiled = [run_program(warm, "-c", program, NUMBA_DISABLE_JIT="0") for program in _ALL]
     assert tuple(map(len, compiled)) == _DIGESTS
     together = "\n".join(f"exec({program!r}, {{}})" for program in _ALL)

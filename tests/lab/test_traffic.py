@@ -103,9 +103,9 @@ def end(*_: int) -> None:
 
 def test_commands_are_answered_while_the_kernel_runs(lab, monkeypatch):
     """The whole run is one call of the kernel: what is answered before it ends is answered beside it."""
-    from weft.sim.packet import engine
+    from weft.sim.packet import parallel
 
-    running, run_events = threading.Event(), engine.run_events
+    running, run_events = threading.Event(), parallel.run_events
     lab.traffic(size_bytes=1000)  # compiled
 
     def watched(state, budget):
@@ -113,8 +113,8 @@ def test_commands_are_answered_while_the_kernel_runs(lab, monkeypatch):
             running.set()
         return run_events(state, budget)
 
-    monkeypatch.setattr(engine, "run_events", watched)
-    monkeypatch.setattr(engine, "SLICE_EVENTS", 1 << 60)
+    monkeypatch.setattr(parallel, "run_events", watched)
+    monkeypatch.setattr(parallel, "SLICE_EVENTS", 1 << 60)
     reports: list[dict] = []
     worker = threading.Thread(target=lambda: reports.append(lab.traffic(size_bytes=200_000_000)), daemon=True)
     worker.start()

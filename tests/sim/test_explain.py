@@ -13,8 +13,9 @@ from weft.routing.patterns import host_ports
 from weft.routing.route import route
 from weft.sim.engine import Options
 from weft.sim.packet.deadlock import Cycle, find_cycle
-from weft.sim.packet.engine import Deadlock, PacketEngine, check_all_acknowledged, grow_pools
+from weft.sim.packet.engine import Deadlock, PacketEngine, check_all_acknowledged
 from weft.sim.packet.loop import run_events
+from weft.sim.packet.parallel import grow_pools
 from weft.sim.packet.plan import plan
 from weft.sim.packet.state import Stop
 from weft.sim.patterns import uniform

@@ -84,6 +84,8 @@ class Network:
     opensm.slvl if several VLs are used; or one file of routes."""
     seed: Whole = 1
     """Random seed, for traffic, ECMP hashing and bit errors."""
+    threads: Whole = 0
+    """Threads of the packet engine, in fabrics of 256 hosts or more; results do not depend on it. [all cores]"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -224,6 +226,7 @@ def _check_network(network: Network, engine: str) -> None:
         "--buffer": network.buffer is not None,
         "--skip-tolerance": network.skip_tolerance > 0,
         "--congestion-control": network.congestion_control is not None,
+        "--threads": network.threads > 0,
     }
     for flag, is_set in of_packets.items():
         if is_set and engine in ("flow", "analytic"):
@@ -269,6 +272,7 @@ def _options(network: Network, outputs: Outputs, paths: str | None) -> Options:
         mtu_bytes=network.mtu,
         buffer_bytes=parse_size_bytes(network.buffer) if network.buffer else 0,
         skip_tolerance=network.skip_tolerance,
+        threads=network.threads,
         watch=tuple(outputs.watch.split(",")) if outputs.watch else (),
         watch_every_ps=read_ps("--watch-every-us", 1.0 if outputs.watch_every_us is None else outputs.watch_every_us),
     )
@@ -369,7 +373,9 @@ def _speed_line(results: list[Result]) -> str:
     """Return the version, the seed, the packet-hops and the speed of the runs."""
     hops, wall_s = sum(result.packet_hops for result in results), sum(result.wall_s for result in results)
     speed = f"{hops / wall_s / 1e6:.3g} M packet-hops/s" if wall_s else "in no time"
-    return f"weft {__version__}, seed {results[0].options.seed}: {hops:,} packet-hops in {wall_s:.3g} s, {speed}"
+    first = results[0]
+    threads = f" on {first.threads} threads" if first.threads > 1 else f", {first.note}" if first.note else ""
+    return f"weft {__version__}, seed {first.options.seed}: {hops:,} packet-hops in {wall_s:.3g} s, {speed}{threads}"
 
 
 # -- a sweep ----------------------------------------------------------------------------------------------------------

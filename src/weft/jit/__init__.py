@@ -25,15 +25,18 @@ __all__ = [
     "Kernel",
     "address_of",
     "cache_folder",
+    "call_kernel",
     "handler",
     "inlined",
     "kernel",
+    "kernel_address",
     "lean_kernel",
     "object_code",
     "overload_for",
     "part",
     "prefetch",
     "quick_kernel",
+    "replace_fields",
 ]
 
 Kernel = Callable[..., Any]  # numba infers the types
@@ -179,6 +182,16 @@ def _call_with_hops(_context: Any, address: Any, a: Any, b: Any, c: Any, d: Any,
     return types.none(types.int64, *takes), emit
 
 
+def _call_kernel(_context: Any, address: Any, state: Any, budget: Any) -> Any:
+    """Call a kernel that takes a state and a number and returns a number, by its address: `kernel_address`."""
+    takes = (state, types.int64)
+
+    def emit(context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        return _emit_call(context, builder, types.int64, takes, args)
+
+    return types.int64(types.int64, *takes), emit
+
+
 def _emit_call(context: Any, builder: Any, returns: Any, takes: tuple[Any, ...], args: Any) -> Any:
     """Emit the call of an address, `args[0]`, by numba's convention."""
     convention = context.call_conv
@@ -198,6 +211,40 @@ if numba.config.DISABLE_JIT:  # type: ignore[attr-defined]
 else:
     call, ask = _call_address(types.none), _call_address(types.int64)
 call_with_hops: Kernel = _interpret if numba.config.DISABLE_JIT else intrinsic(_call_with_hops)  # type: ignore[attr-defined]
+
+
+call_kernel: Kernel = _interpret if numba.config.DISABLE_JIT else intrinsic(_call_kernel)  # type: ignore[attr-defined]
+
+
+def kernel_address(function: Kernel, *arguments: Any) -> int:
+    """Return the address of a kernel, compiled for arguments of these types, for `call_kernel`."""
+    if numba.config.DISABLE_JIT:  # type: ignore[attr-defined]
+        _pointed.append(function)
+        return len(_pointed) - 1
+    takes = tuple(numba.typeof(argument) for argument in arguments)  # type: ignore[no-untyped-call]
+    function.compile(takes)  # type: ignore[attr-defined]
+    overload: Any = function.overloads[takes]  # type: ignore[attr-defined]
+    assert overload.signature.return_type == types.int64
+    address: int = overload.library.get_pointer_to_function(overload.fndesc.llvm_func_name)
+    return address
+
+
+def replace_fields(names: tuple[str, ...]) -> Kernel:
+    """Return an intrinsic that returns a named tuple with these fields replaced by further arguments."""
+
+    def typed(_context: Any, tuple_: Any, values: Any) -> Any:
+        def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            changed = args[0]
+            for at, name in enumerate(names):
+                value = builder.extract_value(args[1], at)
+                changed = builder.insert_value(changed, value, tuple_.fields.index(name))
+            return changed
+
+        return tuple_(tuple_, values), emit
+
+    if numba.config.DISABLE_JIT:  # type: ignore[attr-defined]
+        return lambda tuple_, values: tuple_._replace(**dict(zip(names, values, strict=True)))
+    return intrinsic(typed)
 
 
 def _prefetch(_context: Any, array: Any, index: Any) -> Any:

@@ -98,6 +98,7 @@ class Options:
     faults: tuple[str, ...] = ()  # of links during the run: `cut:leaf1/33@20us-80us` (`weft.sim.link_faults`)
     watch: tuple[str, ...] = ()  # ports whose output queue is sampled: `leaf1/3`
     watch_every_ps: int = 1_000_000
+    threads: int = 0  # of the packet engine, which never change a result; 0: all cores where several can run
     stop_at_ps: int = 0  # end the run then, finished or not; 0: when all messages have arrived
 
     def __post_init__(self) -> None:
@@ -124,6 +125,7 @@ class Options:
             ("skip_tolerance", 0, 0.5, "0 runs every packet"),
             ("ack_timeout_exponent", 1, 31, "the field has 5 bits"),
             ("watch_every_ps", 1, 1 << 50, "picoseconds"),
+            ("threads", 0, 1024, "0 for all cores"),
             ("stop_at_ps", 0, 1 << 52, "picoseconds"),
         ):
             if not low <= getattr(self, name) <= high:

@@ -107,6 +107,8 @@ class Result:
     events: int
     skipped_ps: int  # simulated time that was extrapolated, not simulated
     wall_s: float
+    threads: int = 1  # that ran it; the result does not depend on their number
+    note: str = ""  # the reason why one thread ran a large fabric
     choice: str = ""  # the reason why `--engine auto` chose this engine
 
     def __repr__(self) -> str:
@@ -232,6 +234,8 @@ class Result:
             "packet_hops": self.packet_hops,
             "events": self.events,
             "wall_s": self.wall_s,
+            "threads": self.threads,
+            "note": self.note,
             "packet_hops_per_s": self.packet_hops / self.wall_s if self.wall_s else 0.0,
             "last_arrival_ps": self.last_arrival_ps,
             "skipped_ps": self.skipped_ps,

@@ -21,11 +21,16 @@ from weft.sim.packet.state import CHUNK_BITS, CHUNK_EVENTS, DELAY_LINE_BITS, DEL
 @part
 def push(s, line_index, a, b):
     """Add the event (a, b), one delay of this line from now."""
+    append(s, line_index, s.run[0].now_ps + s.lines[line_index].delay_ps, a, b)
+
+
+@part
+def append(s, line_index, time_ps, a, b):
+    """Add an event at a time, not before the last one of this line. Lines to other groups are not in the tree."""
     run = s.run[0]
     line = s.lines[line_index]
-    time_ps = run.now_ps + line.delay_ps
     tail = line.tail
-    if line.head == tail:
+    if line.head == tail and line_index < len(s.tree) >> 1:
         key = (time_ps << DELAY_LINE_BITS) | line_index
         set_head(s.tree, line_index, key)
         run.rival = min(run.rival, key)

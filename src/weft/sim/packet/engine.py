@@ -9,11 +9,11 @@ import numpy as np
 from weft.errors import SimulationBug, SubnetError, WeftError
 from weft.fabric.model import Fabric
 from weft.sim.engine import Options, Progress
-from weft.sim.layout.records import FlowControl, records
+from weft.sim.layout.records import FlowControl
 from weft.sim.packet.deadlock import blocked_queues, find_cycle
 from weft.sim.packet.faults import FaultSchedule
-from weft.sim.packet.loop import run_events
-from weft.sim.packet.plan import PacketPlan, make_hops, plan
+from weft.sim.packet.parallel import make_runner
+from weft.sim.packet.plan import PacketPlan, plan
 from weft.sim.packet.reliability import RETRIES, TCP_RETRIES
 from weft.sim.packet.samples import Sampler
 from weft.sim.packet.skip import SteadyStateSkip
@@ -22,7 +22,6 @@ from weft.sim.planes import run_over_planes
 from weft.sim.result import NEVER, PortUse, Result
 from weft.sim.traffic import Traffic
 
-SLICE_EVENTS = 200_000  # between two returns to Python
 _FOREVER_PS = 1 << 52
 
 
@@ -43,7 +42,6 @@ class PacketEngine:
     def _run(self, fabric: Fabric, traffic: Traffic, options: Options, progress: Progress | None) -> Result:
         packet_plan = plan(fabric, traffic, options)
         run = _Run(packet_plan)
-        run_events(packet_plan.state, 0)  # compile, or load from the cache, before timing starts
         begin = time.perf_counter()
         run.finish(progress)
         return run.result(traffic, time.perf_counter() - begin)
@@ -54,12 +52,16 @@ class _Run:
 
     def __init__(self, packet_plan: PacketPlan) -> None:
         self.plan = packet_plan
-        self.state = packet_plan.state
         self.sampler = Sampler(packet_plan)
         self.skip = SteadyStateSkip(packet_plan)
         self.faults = FaultSchedule(packet_plan)
+        self.runner = make_runner(packet_plan)
         self.sliced_ps = 0  # the clock at the end of the last slice
         self.next_search = 0  # for a deadlock, in events
+
+    @property
+    def state(self) -> State:
+        return self.runner.state
 
     def finish(self, progress: Progress | None) -> None:
         """Run until all messages are delivered or the run stops."""
@@ -67,13 +69,10 @@ class _Run:
         stop_ps = options.stop_at_ps or _FOREVER_PS
         while True:
             until_ps = min(stop_ps, self.sampler.next_ps, self.skip.next_window_ps, self.faults.next_ps)
-            self.state.run.until_ps[0] = until_ps
-            why = Stop(run_events(self.state, SLICE_EVENTS))
+            why = self.runner.advance(until_ps)
             if progress is not None:
                 progress(int(self.state.run.delivered[0]), len(self.state.messages))
-            if why is Stop.ROOM:
-                self.state = grow_pools(self.state)
-            elif why is Stop.MOMENT:
+            if why is Stop.MOMENT:
                 if until_ps >= stop_ps:
                     return
                 if until_ps == self.faults.next_ps:
@@ -85,7 +84,7 @@ class _Run:
             elif why is Stop.DONE:
                 check_all_acknowledged(self.state)
                 return
-            elif why is not Stop.SLICE or self._is_deadlocked():
+            elif why not in (Stop.SLICE, Stop.ROOM) or self._is_deadlocked():
                 raise explain(self.plan, self.state, why)
 
     def _is_deadlocked(self) -> bool:
@@ -127,6 +126,8 @@ class _Run:
             events=int(state.run.events[0]),
             skipped_ps=self.skip.skipped_ps,
             wall_s=wall_s,
+            threads=self.runner.threads,
+            note=self.runner.note,
         )
 
     def _port_use(self) -> PortUse:
@@ -155,36 +156,6 @@ def check_all_acknowledged(state: State) -> None:
     waiting = np.flatnonzero(state.qps.acked & ((state.qps.unsent >= 0) | (state.qps.oldest >= 0)))
     if state.run[0].left and len(waiting):
         raise SimulationBug(f"the run ended, and {len(waiting)} queue pairs still wait for acknowledgements")
-
-
-def grow_pools(state: State) -> State:
-    """Return the state with the exhausted pool doubled."""
-    run = state.run[0]
-    if run.free_packets < run.room:
-        n = len(state.packets)
-        packets = records(2 * n, state.packets.dtype)
-        packets[:n] = state.packets
-        packets.next[n:] = np.arange(n + 1, 2 * n + 1)
-        packets.next[2 * n - 1] = run.free_packet
-        run.free_packet = n
-        run.free_packets += n
-        if not run.on_packet:
-            return state._replace(packets=packets)
-        traces, hops = records(2 * n, state.traces.dtype), make_hops(2 * n)
-        traces[:n], hops[:n] = state.traces, state.hops
-        return state._replace(packets=packets, traces=traces, hops=hops)
-    if run.free_chunks < run.room:
-        n = len(state.next_chunk)
-        events = records(2 * len(state.events), state.events.dtype)
-        events[: len(state.events)] = state.events
-        next_chunk = np.concatenate((state.next_chunk, np.arange(n + 1, 2 * n + 1, dtype=np.int32)))
-        next_chunk[-1] = run.free_chunk
-        run.free_chunk = n
-        run.free_chunks += n
-        return state._replace(events=events, next_chunk=next_chunk)
-    agenda = records(2 * len(state.agenda), state.agenda.dtype)
-    agenda[: len(state.agenda)] = state.agenda
-    return state._replace(agenda=agenda)
 
 
 class Deadlock(SubnetError):

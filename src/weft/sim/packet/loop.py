@@ -22,7 +22,7 @@ from weft.sim.packet.link import hold, on_credit, release
 from weft.sim.packet.multicast import on_copy_at_switch, on_copy_left
 from weft.sim.packet.nic import new_packet, on_control, on_message_posted, on_message_ready, send_next, wake_qp
 from weft.sim.packet.pacing import speed_up
-from weft.sim.packet.receive import accept, on_delayed_ack, on_packet_at_host
+from weft.sim.packet.receive import accept, on_delayed_ack, on_packet_at_host, release_message
 from weft.sim.packet.reliability import PROBE, RETRIES_EXCEEDED, SEND_PROBE, on_lost, on_timeout
 from weft.sim.packet.state import DELAY_LINE_BITS, EMPTY, Carries, PacketEvent, QpState, Stop
 from weft.sim.packet.switch import (
@@ -55,7 +55,7 @@ def run_events(s, budget):
             return Stop.STUCK if run.alive > 0 else Stop.DONE
         if time_ps > run.until_ps:
             return Stop.MOMENT
-        if key == EMPTY and run.alive > 0 and _only_timers(s):
+        if key == EMPTY and run.alive > 0 and run.groups == 1 and only_timers(s):
             return Stop.STUCK
         trouble = _take_from_agenda(s) if odd else _take_from_line(s, key)
         if trouble:
@@ -109,7 +109,13 @@ def _on_event(s, kind, a, b):
         return _on_arrival(s, a, b)
     if kind == PacketEvent.READY:
         return on_message_ready(s, a)
-    return on_control(s, a)
+    if kind == PacketEvent.CONTROL:
+        return on_control(s, a)
+    if kind == PacketEvent.LOST:
+        on_lost(s, a)
+    else:
+        release_message(s, a, b)
+    return NONE
 
 
 @part
@@ -127,7 +133,7 @@ def _take_from_agenda(s):
 
 
 @handler
-def _only_timers(s):
+def only_timers(s):
     """Return whether only timers of queue pairs remain: then packets that wait for buffer space wait forever."""
     if s.run[0].flow == FlowControl.DROP:
         return False

@@ -248,7 +248,9 @@ def on_control(s, packet_index):
 def send_control(s, message_index, psn, carries):
     """Send a control packet back from the receiver of a message. Return its index."""
     packet_index = new_packet(s, message_index, psn, s.run[0].ack_size, carries)
-    s.packets[packet_index].total = s.qps[s.messages[message_index].qp].arrived & 0x7FFF
-    host = s.hosts[-1 - s.plugs[s.messages[message_index].dst].owner]
+    message = s.messages[message_index]
+    s.packets[packet_index].total = s.qps[message.qp].arrived & 0x7FFF
+    s.packets[packet_index].again = 1 if message.received == message.packets else 0
+    host = s.hosts[-1 - s.plugs[message.dst].owner]
     push(s, host.ack_line, packet_index, 0)
     return packet_index

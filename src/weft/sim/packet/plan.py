@@ -118,6 +118,7 @@ def plan(fabric: Fabric, traffic: Traffic, options: Options) -> PacketPlan:
         loads=records(len(ports), LOAD),
         drop_above=drop_above.astype(np.int32),
         pause_above=pause_above.astype(np.int32),
+        port_group=np.zeros(len(ports), np.int16),
         stuck_ps=np.zeros(len(buffers), np.int64),
         marks=parameters.marks if parameters.marks is not None else np.zeros((1, 4), np.int64),
         control_table=parameters.table,
@@ -227,7 +228,7 @@ def _pause_bytes(options: Options, rate_gbit_s: NDArray[np.float64]) -> NDArray[
 def _run(wiring: Wiring, posting: Posting, options: Options, rules: Rules, n_vls: int) -> Records:
     run = records(1, RUN)
     ports = wiring.ports
-    run.n_vls, run.flow = n_vls, rules.flow
+    run.n_vls, run.flow, run.groups = n_vls, rules.flow, 1
     run.losses = can_lose(wiring, options, rules)
     run.random = 1 + (options.seed * 7_919 + 12_345) % 2_147_483_646
     ports.clean_bytes = np.random.default_rng(options.seed).exponential(ports.bytes_per_error)

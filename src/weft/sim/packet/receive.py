@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from weft.jit import call, call_with_hops, handler, part
 from weft.sim.layout.records import NONE, FlowControl
-from weft.sim.packet.delay_lines import schedule
+from weft.sim.packet.delay_lines import push, schedule
 from weft.sim.packet.link import release
 from weft.sim.packet.nic import free_packet, send_control, wake_qp
 from weft.sim.packet.pacing import set_pace, slow_down
@@ -179,15 +179,24 @@ def _complete(s, message_index):
     else:
         run.left -= 1
     for at in range(s.successor_first[message_index], s.successor_first[message_index + 1]):
-        next_index = s.successors[at]
-        following = s.messages[next_index]
-        following.waits_for -= 1
-        following.free_ps = max(following.free_ps, message.finish_ps)
-        if following.waits_for == 0:
-            following.start_ps = max(following.start_ps, following.free_ps + following.delay_ps)
-            # not now: other messages may start before it
-            schedule(s, following.start_ps, PacketEvent.POSTED, next_index, 0)
+        group = s.port_group[s.messages[s.successors[at]].src]
+        if group == run.group:
+            release_message(s, message_index, s.successors[at])
+        else:
+            push(s, run.release_line + group, message_index, s.successors[at])
     return ack_index
+
+
+@handler
+def release_message(s, message_index, next_index):
+    """Release a message that waits for another one, which has been delivered; the last one starts it."""
+    following = s.messages[next_index]
+    following.waits_for -= 1
+    following.free_ps = max(following.free_ps, s.messages[message_index].finish_ps)
+    if following.waits_for == 0:
+        following.start_ps = max(following.start_ps, following.free_ps + following.delay_ps)
+        # not now: other messages may start before it
+        schedule(s, following.start_ps, PacketEvent.POSTED, next_index, 0)
 
 
 @handler
@@ -226,6 +235,7 @@ def _accept_control(s, packet_index):
     """Handle an acknowledgement, a NAK or a congestion notification. Return the port that may send."""
     packet = s.packets[packet_index]
     message_index, psn, total, carries = packet.message, packet.psn, packet.total, packet.carries
+    is_complete = packet.again
     if carries == Carries.COPY:
         count_copy(s, packet_index)
     free_packet(s, packet_index)
@@ -240,7 +250,7 @@ def _accept_control(s, packet_index):
     if carries == Carries.NAK:
         return on_nak(s, qp_index, psn)
     message = s.messages[message_index]
-    if message.received == message.packets and psn == message.first_psn + message.packets - 1:
+    if is_complete and psn == message.first_psn + message.packets - 1:
         on_acked(s, message_index)
     run = s.run[0]
     if run.flow == FlowControl.DROP:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from weft.jit import call, handler
 from weft.sim.layout.records import NONE, FlowControl
+from weft.sim.packet.delay_lines import push
 from weft.sim.packet.nic import free_packet, on_control, set_timer, start_trace, wake_qp
 from weft.sim.packet.state import Carries, QpState
 from weft.sim.packet.switch import note_emptied
@@ -37,9 +38,14 @@ def on_lost(s, packet_index):
     packet = s.packets[packet_index]
     qp_index = s.messages[packet.message].qp
     qp = s.qps[qp_index]
+    run = s.run[0]
+    is_kept = packet.carries == Carries.DATA and qp.acked and not qp.ordered and packet.again != PROBE
+    group = s.port_group[s.messages[packet.message].src]
+    if is_kept and group != run.group:
+        push(s, run.lost_line + group, packet_index, 0)
+        return
     free_packet(s, packet_index)
-    if packet.carries == Carries.DATA and qp.acked and not qp.ordered and packet.again != PROBE:
-        run = s.run[0]  # keep the packet out of the pool
+    if is_kept:  # out of the pool
         run.free_packet = packet.next
         run.free_packets -= 1
         # A retransmitted packet counts as lost only when a packet sent after it has arrived.
@@ -314,11 +320,29 @@ def on_timeout(s, qp_index):
         _time_out_tcp(s, qp_index)
     else:
         detect_losses(s, qp_index, sent_psn(s, qp_index) + 1)
+    arrived = _may_have_arrived(s, qp_index)
     resend(s, qp_index)
+    return SEND_PROBE if arrived else wake_qp(s, qp_index)
+
+
+@handler
+def _may_have_arrived(s, qp_index):
+    """Return whether the oldest message is sent and no packet of it is known to be lost: a probe brings its ACK.
+
+    A sender of TCP is modelled as if it knew.
+    """
+    qp = s.qps[qp_index]
     oldest = s.messages[qp.oldest]
-    if oldest.received == oldest.packets:
-        return SEND_PROBE
-    return wake_qp(s, qp_index)
+    if s.run[0].flow == FlowControl.DROP:
+        return oldest.received == oldest.packets
+    if oldest.sent < oldest.packets:
+        return False
+    packet_index = qp.again
+    while packet_index >= 0:
+        if s.packets[packet_index].message == qp.oldest:
+            return False
+        packet_index = s.packets[packet_index].next
+    return True
 
 
 @handler

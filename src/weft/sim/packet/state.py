@@ -45,6 +45,8 @@ class PacketEvent(enum.IntEnum):
     RATE = 10  # a: queue pair; time to raise the rate
     POSTED = 11  # a: message that waited for others and now starts
     DELAYED_ACK = 12  # a: queue pair (TCP)
+    LOST = 13  # a: packet, lost in another group of switches
+    RELEASE = 14  # a: message, delivered in another group of switches; b: message that waits for it
 
 
 class Carries(enum.IntEnum):
@@ -145,7 +147,7 @@ PACKET = np.dtype(
         ("carries", np.int8),
         ("sl", np.int8),  # with the part of its path above
         ("marked", np.int8),  # FECN, or ECN's congestion experienced
-        ("again", np.int8),  # a retransmission
+        ("again", np.int8),  # a retransmission; of an acknowledgement: its message had arrived completely
     ],
     align=True,
 )
@@ -224,6 +226,10 @@ RUN = np.dtype(
         ("mark_least_bytes", np.int64),  # minimum over all ports; 0: no marking
         ("notify_ps", np.int64),  # least time between notifications to one sender
         ("timeout_ps", np.int64),
+        ("groups", np.int32),  # number of groups of switches: `groups`
+        ("group", np.int32),  # this one
+        ("lost_line", np.int32),  # first of the lines that take events of a kind to each group
+        ("release_line", np.int32),
         ("stop_a", np.int32),  # port or packet at which it stopped
         ("stop_b", np.int32),
     ],
@@ -242,6 +248,7 @@ class State(NamedTuple):
     loads: Records  # [port] -> bytes queued or being sent, as seen by adaptive routing; and the peak
     drop_above: NDArray[np.int32]  # [queue] -> limit of the output queue in bytes
     pause_above: NDArray[np.int32]  # [queue] -> fill level at which the buffer sends a pause
+    port_group: NDArray[np.int16]  # [port] -> group of switches
     stuck_ps: NDArray[np.int64]  # [queue] -> time since when it is blocked, if it is
     # [port] -> queue length up to which no packet is marked, and from which every one is (ECN); packets in a million
     # that are marked just below that, in InfiniBand above the first; size of the smallest packet that is marked
