@@ -17,7 +17,7 @@ from weft.fabric.cabling_warnings import find_cabling_warnings
 from weft.fabric.kinds import NodeKind
 from weft.fabric.levels import levels
 from weft.fabric.model import Fabric
-from weft.fabric.topologies.superpod import count_switches
+from weft.fabric.topologies.superpod import count_switches, most_in_superpod
 from weft.plan.request import Request
 from weft.plan.size import Size, size
 
@@ -225,3 +225,10 @@ def test_the_fabric_follows_from_the_server_or_the_switch():
 def test_what_cannot_be_planned_names_what_can(given, says):
     with pytest.raises(ConfigError, match=rf"(?s){says}"):
         size(Request(**given))
+
+
+@pytest.mark.parametrize(("rails", "radix"), [(8, 64), (8, 40), (4, 36), (2, 8)])
+def test_one_server_more_never_needs_fewer_switches(rails: int, radix: int) -> None:
+    most = min(most_in_superpod(rails=rails, radix=radix), 3_000)
+    counts = [count_switches(servers, rails=rails, radix=radix) for servers in range(1, most + 1)]
+    assert counts == sorted(counts)
