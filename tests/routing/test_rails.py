@@ -57,3 +57,15 @@ def test_servers_of_equal_kind_count_once() -> None:
     assert from_fabric(fabric).nodes == 4
     slow = faults.slow(fabric, "dgx3/mlx5_0/1", "4xHDR")
     assert (from_fabric(slow).nic_gbit_s, from_fabric(fabric).nic_gbit_s) == (200, 400)
+
+
+def test_a_fabric_too_large_for_a_subnet_is_routed_rail_by_rail(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from weft.cli.route import route
+
+    monkeypatch.setattr(rails, "Lid", type("FewLids", (), {"FIRST_MULTICAST": Lid(100)}))
+    route(SPEC)
+    output = capsys.readouterr().out
+    assert f"{SPEC} needs more LIDs than a subnet has; each rail is routed as a subnet." in output
+    assert "8 equal rails, of which one is verified" in output
