@@ -11,6 +11,10 @@ from weft.inference.communication import Exchange
 from weft.inference.deployment import Deployment, find_deployment
 from weft.inference.load import Load, serve
 from weft.inference.prediction import infer
+from weft.inference.serving.figures import latencies, throughput
+from weft.inference.serving.load import Lengths, closed_loop
+from weft.inference.serving.run import serve as serve_requests
+from weft.inference.serving.service import Limits, Pool, Service
 from weft.inference.step import Step
 from weft.inference.tabulate import tabulate
 
@@ -130,3 +134,13 @@ def test_small_all_reduces_are_as_measured_in_cuda_graphs(gpus, size_bytes, us):
     """TensorRT-LLM's kernels on H100 (AIConfigurator's tables)."""
     exchange = Exchange(deploy(tp=gpus, weights="fp8", framework="tensorrt-llm"))
     assert 1e6 * exchange.all_reduce_s(size_bytes) == pytest.approx(us, rel=0.15)
+
+
+def test_closed_loop_agrees_with_requests_served_in_time():
+    run = infer(deploy(), Load(input=1024, output=128, concurrency=16))
+    limits = Limits(max_num_seqs=run.deployment.batch_limit, max_num_batched_tokens=run.deployment.token_limit)
+    prompts, answers = Lengths(820, 1228), Lengths(103, 153)
+    users = closed_loop(users=16, requests=320, prompt=prompts, output=answers, seed=1)
+    done = serve_requests(Service(pools=(Pool(table=run.table, limits=limits),)), users)
+    assert throughput(done).output_tokens_per_s == pytest.approx(run.tokens_per_s, rel=0.15)
+    assert latencies(done)["tpot"].mean_s == pytest.approx(run.served.tpot_s, rel=0.15)

@@ -23,7 +23,7 @@ from weft.training.layers import Time
 _OUTPUT_TOKENS = 128
 _PHASES = ("prefill", "decode")
 _ROUNDS = 200
-_CLOSE = 1e-3  # change of the decoding requests at which a search ends
+_CLOSE = 1e-6  # change of the decoding requests at which a search ends
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,8 +178,9 @@ def _serve_offline(step: Step, load: Load) -> Served:
 def _serve_closed(step: Step, load: Load) -> Served:
     """Balance users between waiting for their first token and decoding.
 
-    Prompts are a queue with one server (mean value analysis of a closed network): a new prompt waits for the prompts
-    before it. Decoding goes on beside it, in steps that are longer where they hold prompts.
+    Prompts are a queue with one server (mean value analysis of a closed network): a new prompt waits for half of the
+    time of the prompts before it, as in a queue whose service always takes as long. Decoding goes on beside it, in
+    steps that are longer where they hold prompts.
     """
     deployment = step.deployment
     users = load.concurrency / deployment.replicas
@@ -191,7 +192,7 @@ def _serve_closed(step: Step, load: Load) -> Served:
         rate = decoding * deployment.tokens_per_decode / load.output / time.total_s  # requests per second
         prefill_s = _prefill_s(step, load, decoding)
         ahead = waiting * (users - 1) / users if users > 1 else 0.0
-        ttft_s = prefill_s * (1 + ahead) + time.total_s / 2 + 1e-3 * deployment.engine.request_ms
+        ttft_s = prefill_s * (1 + ahead / 2) + time.total_s / 2 + 1e-3 * deployment.engine.request_ms
         waiting = 0.5 * waiting + 0.5 * min(rate * ttft_s, users)
         decoding = 0.5 * decoding + 0.5 * max(min(users - waiting, most), 1e-3)
         if abs(decoding - before) < _CLOSE * before:
