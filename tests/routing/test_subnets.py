@@ -6,8 +6,14 @@ import pytest
 
 import weft
 from weft.errors import ConfigError
+from weft.fabric.build import FabricBuilder
+from weft.fabric.kinds import NodeKind
+from weft.fabric.model import Fabric
+from weft.fabric.subnets import subnets_of
 from weft.fabric.tables import NO_ROUTE
-from weft.routing.subnets import _find_loop, check_subnets
+from weft.routing.engine import Options
+from weft.routing.route import route
+from weft.routing.subnets import _find_loop, _router_steps, _take_subnet, check_subnets
 
 
 def test_every_subnet_is_proved_and_named():
@@ -31,6 +37,40 @@ def test_two_routers_on_a_mesh_close_a_cycle_and_one_does_not():
     assert not verdict.ok
     assert verdict.router_loop == ("router1/1", "router2/1", "router2/2", "router1/2")
     assert "packets may wait for each other across them" in verdict.explain().splitlines()[0]
+
+
+def chains(hosts: str, routers: str) -> Fabric:
+    """Return two chains of switches, w - x - y - z, with hosts at some, and two routers at others, swapped in one."""
+    builder = FabricBuilder("chains")
+    joins = builder.add_nodes(NodeKind.ROUTER, ["router1", "router2"], n_ports=2)
+    for number in (1, 2):
+        switches = builder.add_nodes(NodeKind.SWITCH, [f"s{number}-{name}" for name in "wxyz"], n_ports=4)
+        builder.add_links(switches[:-1], 1, switches[1:], 2, "NDR")
+        adapters = builder.add_nodes(NodeKind.HCA, [f"s{number}-h{name}" for name in hosts], n_ports=1)
+        builder.add_links(adapters, 1, switches[["wxyz".index(name) for name in hosts]], 3, "NDR")
+        places = ["wxyz".index(name) for name in routers][:: 1 if number == 1 else -1]
+        builder.add_links(joins, number, switches[places], 4, "NDR")
+    return builder.build()
+
+
+@pytest.mark.parametrize(
+    ("hosts", "routers", "steps"),
+    [
+        # Packets of w to z's router hold x - y and wait for y - z; packets of x's router to y wait for x - y.
+        ("wy", "xz", {"router1/1": {"router2/1"}, "router2/1": {"router1/1"}}),
+        # Packets of w's router to z hold w - x and wait for x - y, which packets of x to y's router hold.
+        ("xz", "wy", {"router1/1": {"router2/1"}, "router2/1": {"router1/1"}}),
+        # No packet of a router uses a link that leads to a router.
+        ("wx", "yz", {"router1/1": set(), "router2/1": set()}),
+    ],
+)
+def test_packets_of_a_router_wait_for_those_of_hosts_to_another(hosts, routers, steps):
+    fabric = chains(hosts, routers)
+    verdict = check_subnets(fabric)
+    assert all(subnet.ok for subnet in verdict.subnets)
+    assert verdict.ok == (not any(steps.values()))
+    own = _take_subnet(fabric, subnets_of(fabric)[0])
+    assert _router_steps(route(own, Options()).fabric) == steps
 
 
 def test_tables_of_a_running_fabric_are_proved_as_they_are():

@@ -8,8 +8,7 @@ enters a router by port q waits there for another port r of the router. A cycle 
 port p, by channels of p's subnet, to another router port q: so p reaches q if a packet from p can wait, over the
 channel dependencies of the subnet, for a channel that leads into q. If the ports of routers have no cycle of such
 steps, and no subnet has one of its own, nothing can deadlock. Packets from router to router are left out: only adjacent
-subnets are reached, so there are none. The lanes of channels into a router are not told apart, so a cycle that is
-reported may be impossible, but none is missed.
+subnets are reached, so there are none.
 """
 
 from __future__ import annotations
@@ -28,6 +27,7 @@ from weft.routing.engine import Options
 from weft.routing.kernels import walk
 from weft.routing.route import route
 
+_NONE = -1
 Steps = dict[str, set[str]]  # router port -> router ports of the same subnet whose channels its packets may wait for
 
 
@@ -117,7 +117,7 @@ def _router_steps(fabric: Fabric) -> Steps:
     walker.add_dependencies(depends, from_hosts, np.arange(len(slots)))
     walker.add_dependencies(depends, from_routers, np.flatnonzero(~to_router))
     names = {slot: fabric.port(slot).name for slot in np.unique(slots[to_router]).tolist()}
-    entrances = {slot: _channels_to(walker, np.flatnonzero(slots == slot)) for slot in names}
+    entrances = {slot: _channels_to(walker, from_hosts, np.flatnonzero(slots == slot)) for slot in names}
     steps: Steps = {}
     for slot, name in names.items():
         some = int(np.flatnonzero(slots == slot)[0])
@@ -129,24 +129,39 @@ def _router_steps(fabric: Fabric) -> Steps:
 
 def _channels_from(walker: TableWalker, switch: int, port: int, destinations: NDArray[np.intp]) -> NDArray[np.int32]:
     """Return the first channels of packets that enter a switch by a port."""
-    channels = set()
-    for lid in walker.lid[destinations[walker.at[destinations] != switch]].tolist():
-        out = int(walker.routes[lid, switch])
-        edge = int(walker.edge_at[switch, out]) if out < walker.ports[switch] else -1
-        sl = int(walker.path_sl[lid, switch]) if len(walker.path_sl) else 0
-        vl = walker.find_vl(switch, port, out, sl) if len(walker.sl2vl) and edge >= 0 else 0
-        if edge >= 0 and vl < walker.n_vls:
-            channels.add(edge * walker.n_vls + vl)
-    return np.array(sorted(channels), np.int32)
+    lids = walker.lid[destinations[walker.at[destinations] != switch]].tolist()
+    channels = {_next_channel(walker, switch, port, lid, _service_level(walker, lid, switch)) for lid in lids}
+    return np.array(sorted(channels - {_NONE}), np.int32)
 
 
-def _channels_to(walker: TableWalker, destinations: NDArray[np.intp]) -> NDArray[np.int64]:
-    """Return the last channels of packets to some LIDs of one port, on every lane."""
-    graph, switch = walker.graph, walker.at[destinations[0]]
-    enters = np.flatnonzero(graph.far == switch)
-    used = (walker.routes[walker.lid[destinations]][:, graph.near[enters]] == graph.port[enters]).any(axis=0)
-    channels: NDArray[np.int64] = (enters[used][:, None] * walker.n_vls + np.arange(walker.n_vls)).ravel()
-    return channels
+def _channels_to(walker: TableWalker, sources: NDArray[np.intp], destinations: NDArray[np.intp]) -> NDArray[np.int32]:
+    """Return the last channels of packets from some sources to the LIDs of one port."""
+    graph, channels = walker.graph, set()
+    for lid in walker.lid[destinations].tolist():
+        for source in sources.tolist():
+            switch, port, last = int(walker.source[source]), int(walker.source_port[source]), _NONE
+            sl = _service_level(walker, lid, switch)
+            for _ in range(graph.n_switches):  # tables may loop
+                channel = _next_channel(walker, switch, port, lid, sl)
+                if channel == _NONE:
+                    break
+                last, edge = channel, channel // walker.n_vls
+                switch, port = int(graph.far[edge]), int(graph.port[graph.back[edge]])
+            if switch == walker.at[destinations[0]]:
+                channels.add(last)
+    return np.array(sorted(channels - {_NONE}), np.int32)
+
+
+def _next_channel(walker: TableWalker, switch: int, port: int, lid: int, sl: int) -> int:
+    """Return the channel to the next switch of a packet that entered a switch by a port; _NONE if there is none."""
+    out = int(walker.routes[lid, switch])
+    edge = int(walker.edge_at[switch, out]) if out < walker.ports[switch] else _NONE
+    vl = walker.find_vl(switch, port, out, sl) if len(walker.sl2vl) and edge != _NONE else 0
+    return edge * walker.n_vls + vl if edge != _NONE and vl < walker.n_vls else _NONE
+
+
+def _service_level(walker: TableWalker, lid: int, switch: int) -> int:
+    return int(walker.path_sl[lid, switch]) if len(walker.path_sl) else 0
 
 
 # -- cycles of routers ------------------------------------------------------------------------------------------------
