@@ -47,6 +47,7 @@ def test_plain_tables_are_sorted_by_arrival_and_cut(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
+        ("\n", "is empty"),
         ("a,b\n1,2\n", "no column for arrival"),
         ("arrival_s,prompt,output\n", "no requests"),
         ("arrival_s,prompt,output\n1,x,3\n", "line 2"),

@@ -8,12 +8,15 @@ from weft.inference.serving.queues import lose, release, send_to_replica
 from weft.inference.serving.state import NONE, Kind, Role, Stream
 from weft.inference.serving.steps import end_steps, preempt
 from weft.inference.serving.wire import advance, can_send, remove_flow, solve
-from weft.jit import handler, part
+from weft.jit import handler, lean_kernel, part
 
 
-@handler
+@lean_kernel
 def change_phase(s):
-    """Begin the next phase: replicas fail or return, and tables and routes change."""
+    """Begin the next phase: replicas fail or return, and tables and routes change.
+
+    It is a kernel of its own, so that only runs with faults compile it.
+    """
     run = s.run[0]
     advance(s)
     for row in range(len(s.replicas)):

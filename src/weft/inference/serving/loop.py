@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import enum
 
-from weft.inference.serving.faults import change_phase
 from weft.inference.serving.handoff import receive
 from weft.inference.serving.queues import send_to_replica
 from weft.inference.serving.state import NEVER_S, NONE, Stream
@@ -21,6 +20,7 @@ class Stop(enum.IntEnum):
     DONE = 0
     SLICE = 1
     STUCK = 2  # requests remain, and nothing can happen
+    PHASE = 3  # the next phase begins: the caller changes to it
 
 
 @lean_kernel
@@ -40,8 +40,8 @@ def run_events(s, budget):
         run.area += run.inside * (now_s - run.now_s)
         run.now_s = now_s
         if phase_s == now_s:
-            change_phase(s)
-        elif arrival_s == now_s:
+            return Stop.PHASE
+        if arrival_s == now_s:
             run.next += 1
             run.inside += 1
             send_to_replica(s, run.next - 1)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.errors import ConfigError, SimulationBug
+from weft.inference.serving.faults import change_phase
 from weft.inference.serving.load import Load
 from weft.inference.serving.loop import Stop, run_events
 from weft.inference.serving.service import ROUTERS, Phase, Pool, Routes, Service
@@ -60,7 +61,9 @@ def serve(service: Service, load: Load, *, phases: Sequence[Phase] = (), progres
     tables = _tables(service, whole)
     state = _state(service, load, whole, tables)
     start_s = time.perf_counter()
-    while (stopped := run_events(state, _SLICE)) == Stop.SLICE:
+    while (stopped := run_events(state, _SLICE)) in (Stop.SLICE, Stop.PHASE):
+        if stopped == Stop.PHASE:
+            change_phase(state)
         if progress is not None:
             progress(int(state.run.finished[0]), len(load))
     if stopped == Stop.STUCK:

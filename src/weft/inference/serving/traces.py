@@ -33,6 +33,8 @@ def read_trace(path: Path | str, *, speed: float = 1.0, most: int | None = None)
         raise ConfigError(f"--trace-speed must be above 0, got {speed:g}")
     path = Path(path)
     text = read_text(path)
+    if not text.strip():
+        raise ConfigError(f"{path} is empty")
     load = _read_json_lines(path, text) if text.lstrip().startswith("{") else _read_csv(path, text)
     order = np.argsort(load.arrival_s, kind="stable")[: most or len(load)]
     arrival_s = (load.arrival_s[order] - load.arrival_s[order[0]]) / speed
