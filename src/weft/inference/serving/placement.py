@@ -29,7 +29,7 @@ from weft.sim.perftest import prepare
 from weft.sim.result import Engine as Clock
 from weft.sim.traffic import Traffic
 
-# vLLM with Mooncake's connector on 8 adapters of 200 Gbit/s: 0.54 ms for 19 MB to 31.7 ms for 4.8 GB, within 8 %
+# vLLM with Mooncake's connector on 8 adapters of 200 Gbit/s: 0.54 ms for 19 MB to 31.7 ms for 4.8 GB; fit within 10 %
 # (Mooncake documentation, PD disaggregation performance, 2025-11)
 SETUP_S, ADAPTER_SHARE = 0.4e-3, 0.75
 _BYTE_PS = 1e12  # bytes/ps to bytes/s
