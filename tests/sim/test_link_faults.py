@@ -18,7 +18,7 @@ from weft.routing.route import route
 from weft.sim.engine import Options
 from weft.sim.link_faults import NO_END_PS, parse_link_fault
 from weft.sim.packet.engine import PacketEngine
-from weft.sim.result import NEVER, Result
+from weft.sim.result import NEVER, XMIT_WAIT_TICK_PS, Result
 from weft.sim.traffic import Traffic, Transport
 
 MTU = 4096
@@ -79,7 +79,7 @@ def test_packets_during_a_cut_are_lost_and_sent_again_once_the_cable_is_back():
 
 def test_counters_of_ports_have_what_the_other_end_sent_and_what_a_cut_dropped():
     fabric = routed("star:hosts=2")
-    result = send(fabric, 600, "cut:leaf1/2@10us-20us")
+    result = send(fabric, 600, "cut:leaf1/2@10us-20us", "slow:leaf1/2=1xNDR@30us-")
     before = fabric.counters.copy()
     result.write_counters()
     added, use, peer = (fabric.counters - before).T, result.use, fabric.ports.peer
@@ -94,6 +94,8 @@ def test_counters_of_ports_have_what_the_other_end_sent_and_what_a_cut_dropped()
     assert added[Counter.PORT_XMIT_DISCARDS].tolist() == use.dropped_packets.tolist()
     assert added[Counter.PORT_XMIT_DISCARDS].sum() > 0
     assert added[Counter.PORT_XMIT_PKTS].tolist() == use.xmit_packets.tolist()
+    assert added[Counter.PORT_XMIT_WAIT].tolist() == (use.xmit_wait_ps // XMIT_WAIT_TICK_PS).tolist()
+    assert added[Counter.PORT_XMIT_WAIT].sum() > 0  # h1 waits for credits of the slow link
     assert result.report()["latency_us"]["max"] == pytest.approx(result.latency_ps.max() / 1e6)
 
 

@@ -140,3 +140,14 @@ def test_a_watch_needs_a_subnet_manager():
         pytest.raises(SubnetError, match="no subnet manager"),
     ):
         Watch(carrier)
+
+
+@pytest.mark.parametrize(("answers", "ended"), [(True, [1, 2, 3]), (False, [1])])
+def test_a_watch_ends_all_its_subscriptions_as_long_as_the_manager_answers(answers, ended, monkeypatch):
+    calls = []
+    monkeypatch.setattr(Watch, "_subscribe", lambda self, trap, on: calls.append((trap, on)) or answers)
+    watch = Watch.__new__(Watch)
+    watch._traps = (1, 2, 3)
+    with watch:
+        assert calls == [(trap, True) for trap in (1, 2, 3)]
+    assert calls[3:] == [(trap, False) for trap in ended]

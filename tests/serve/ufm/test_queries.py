@@ -11,6 +11,7 @@ from weft.serve.ufm import queries
 from weft.serve.ufm.counters import COUNTERS, find_counter, is_rate
 from weft.serve.ufm.jobs import Journal, stamp
 from weft.serve.ufm.shapes import NONE
+from weft.serve.ufm.telemetry import read_ago
 
 
 def port(name: str, **fields: object) -> SimpleNamespace:
@@ -141,3 +142,13 @@ def test_a_counter_has_three_names_and_rates_a_suffix():
     assert find_counter("PortTXPackets").telemetry == "PortXmitPktsExtended"
     with pytest.raises(UnknownName, match="no counter 'PortXmit'"):
         find_counter("PortXmit")
+
+
+@pytest.mark.parametrize(
+    ("words", "seconds"),
+    [("-7", 7), ("-7s", 7), ("-7sec", 7), ("-7m", 420), ("-7min", 420), ("-2h", 7200), ("-2d", 172_800)],
+)
+def test_times_before_now_have_units(words, seconds):
+    assert read_ago(words) == seconds
+    with pytest.raises(ConfigError, match="such as -1h"):
+        read_ago(words.removeprefix("-"))
