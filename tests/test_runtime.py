@@ -42,6 +42,7 @@ MAKE_OTHER_FOLDERS = {
     "cli/run.py",
     "cli/sm_flags.py",
     "cli/tenant_drivers.py",
+    "cli/up.py",
     "fabric/files/__init__.py",
     "lab/doctor.py",
     "lab/preload.py",

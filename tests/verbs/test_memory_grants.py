@@ -43,7 +43,7 @@ class Program:
 
     def _opened(self, do: str, timeout_s: float, *, meter: int, **way: object) -> dict[str, int]:
         self.meters[meter].is_open = 1
-        return {"guid": GUID}
+        return {"guid": GUID, "slid": 1, "hop_limit": 0}
 
     def peer_at(self, peer: int) -> object:
         return self.carrier.shm_peer(AddressVector(1), peer << QUEUE_PAIR_BITS, p_key=0xFFFF, mtu_bytes=4096)
@@ -72,7 +72,7 @@ def test_threads_that_ask_for_the_same_path_at_the_same_time_get_the_same_grant(
         own.meters[meter].is_open = 1
         is_open.set()
         second_is_done.wait(0.2)  # it waits for this answer
-        return {"guid": GUID}
+        return {"guid": GUID, "slid": 1, "hop_limit": 0}
 
     def handover() -> Path | None:
         granted = grants.to(AddressVector(1), 0xFFFF, 4096, PEER << QUEUE_PAIR_BITS)
@@ -94,7 +94,10 @@ def test_threads_that_ask_for_the_same_path_at_the_same_time_get_the_same_grant(
 
 
 def test_a_meter_that_a_late_answer_opened_is_asked_for_again(tmp_path):
-    own, answers = Program(tmp_path / "lab", 1), [SubnetError("the lab does not answer"), {"guid": GUID}]
+    own, answers = (
+        Program(tmp_path / "lab", 1),
+        [SubnetError("the lab does not answer"), {"guid": GUID, "slid": 1, "hop_limit": 0}],
+    )
     grants = own.carrier.grants
     assert grants is not None
 
@@ -111,5 +114,5 @@ def test_a_meter_that_a_late_answer_opened_is_asked_for_again(tmp_path):
     grants.forget()
     granted = grants.to(*address)
     assert granted is not None
-    assert granted.guid == GUID
+    assert granted.end.guid == GUID
     own.carrier.close()

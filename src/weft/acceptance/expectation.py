@@ -113,10 +113,12 @@ def check(expectation: Expectation, output: Output) -> Verdict:
 
 
 def write_expectation(expectation: Expectation, path: Path) -> None:
+    """Write an expectation as JSON."""
     write_atomically(path, msgspec.json.format(msgspec.json.encode(expectation), indent=1) + b"\n")
 
 
 def read_expectation(path: Path) -> Expectation:
+    """Read an expectation that `write_expectation` wrote."""
     try:
         return msgspec.json.decode(read_text(path), type=Expectation)
     except msgspec.DecodeError as error:

@@ -102,7 +102,7 @@ def plan(
     planes: int | None = None,
     oversubscription: float | None = None,
     grow_to: int | None = None,
-    ufm: bool = False,
+    ufm_hosts: bool = False,
     room: PathLike | Room | None = None,
     prices: PathLike | Prices | None = None,
     optimise: bool = False,
@@ -131,7 +131,7 @@ def plan(
         Server ports per uplink of a leaf, 1 by default.
     grow_to
         A size to reach later without moving a cable, in the unit of the size.
-    ufm
+    ufm_hosts
         Reserve the place of one server for two UFM hosts.
     room
         A Room, or a TOML file that describes it.
@@ -175,7 +175,7 @@ def plan(
         "oversubscription": oversubscription,
         "grow_to": grow_to,
     }
-    sized = spec if isinstance(spec, Size) else size_cluster(spec, options | {"ufm": ufm or None})
+    sized = spec if isinstance(spec, Size) else size_cluster(spec, options | {"ufm_hosts": ufm_hosts or None})
     target = None if folder is None else read_path("--folder", folder)
     if target is not None:
         check_folder(target)  # before the work, not after it

@@ -22,9 +22,11 @@ def band_of(kind: tuple[str, ...]) -> Band:
 
 @lru_cache(maxsize=256)
 def _band(kind: tuple[str, ...], figures: tuple[Figure, ...]) -> Band:
-    seen = {prop for figure in figures for prop in figure.kind}
+    metric = kind[0].partition(",")[0]  # errors of a time to the first token say nothing about throughput
+    same = tuple(figure for figure in figures if figure.kind[0].startswith(metric)) or figures
+    seen = {prop for figure in same for prop in figure.kind}
     unlike = tuple(f"no figures are published for {prop}" for prop in kind[1:] if prop not in seen)
-    return _bands(figures).band_for(kind, unlike=unlike)
+    return _bands(same).band_for(kind, unlike=unlike)
 
 
 @cache

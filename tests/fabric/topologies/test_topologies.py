@@ -80,7 +80,7 @@ def test_the_example_of_each_topology_works(topology):
     assert load(topology.example).spec == topology.example
 
 
-@pytest.mark.parametrize("name", sorted(TOPOLOGIES))
+@pytest.mark.parametrize("name", sorted(TOPOLOGIES.keys() - {"hpn"}))  # a leaf for each rail of servers with several
 def test_hosts_stand_first_in_the_list_of_nodes(name):
     """Tools that start at the first node start at h1."""
     fabric = load({t.name: t.example for t in describe()}[name].replace("server=dgx-a100", "server=host"))
@@ -178,6 +178,7 @@ SMALL = {
     "hyperx": "hyperx:2x2",
     "slim-fly": "slim-fly:q=3",
 }
+assert SMALL.keys() == TOPOLOGIES.keys() - {"hpn"}  # which takes the speed of its switch
 NETWORKS = (Technology.INFINIBAND, Technology.ETHERNET)
 LABELS = [one.label(width) for one in speeds() if one.technology in NETWORKS for width in one.widths]
 
@@ -191,7 +192,7 @@ def labels_of(spec: str) -> set[str] | None:
     return {fabric.link(int(index)).label for index in np.flatnonzero(fabric.network_links)}
 
 
-@pytest.mark.parametrize("name", TOPOLOGIES)
+@pytest.mark.parametrize("name", SMALL)
 @pytest.mark.parametrize("server", ["host", "host-fdr", "host-xdr"])
 def test_all_links_run_at_the_speed_that_is_asked_for(name, server):
     """Or it is refused, for every speed and width of every network."""
@@ -214,7 +215,7 @@ def test_no_switch_or_server_changes_the_speed_that_is_asked_for():
                     assert (result is not None) == (switch.name == "Q3400" and server.adapter.label == label)
 
 
-@pytest.mark.parametrize("name", TOPOLOGIES)
+@pytest.mark.parametrize("name", SMALL)
 def test_a_speed_that_the_server_lacks_is_refused_with_the_way_out(name):
     rule = "ConnectX-7 in host runs at 4xNDR, not at 4xXDR: give server=host-xdr or dgx-b300 or gb300-nvl72 or "
     with pytest.raises(ConfigError, match=rule):
