@@ -95,7 +95,7 @@ def _manager(fabric: Fabric, flags: SmFlags) -> Callable[[Entry], None]:
     from weft.mad.power_up import switch_on
 
     options = read_flags(flags)
-    managers = _managers(fabric, options, flags.at)
+    managers, adjacent = _managers(fabric, options, flags.at), _adjacent(fabric)
     if flags.at:
         Places(switch_on(fabric)).find(flags.at)
     dump, log = dump_folder(flags, options), log_file(options)
@@ -112,7 +112,7 @@ def _manager(fabric: Fabric, flags: SmFlags) -> Callable[[Entry], None]:
             own_log = log or (subnet_manager.new_log(entry, host) if several else None)
             launched.append(subnet_manager.launch(entry, sockname, host, own, dump=place, log=own_log))
         for (host, own), manager in zip(managers, launched, strict=True):
-            place = manager.wait()
+            place = manager.wait(adjacent[own.subnet_prefix] if several else ())
             prefix = f", prefix {own.subnet_prefix:#x}" if several else ""
             print(f"SUBNET UP by the subnet manager on {host}{prefix}; log: {place}")
 
@@ -138,6 +138,14 @@ def _managers(fabric: Fabric, options: Options, at: str) -> list[tuple[str, Opti
             "join need different prefixes; leave it out, and each gets its own"
         )
     return [(_host(fabric, part.nodes), replace(options, subnet_prefix=part.prefix)) for part in parts]
+
+
+def _adjacent(fabric: Fabric) -> dict[int, set[int]]:
+    """Return the prefixes of the subnets that share a router with each subnet, by its prefix."""
+    from weft.fabric.subnets import subnets_of
+
+    routers = {part.prefix: set(fabric.ports.node[part.router_ports].tolist()) for part in subnets_of(fabric)}
+    return {own: {far for far in routers if far != own and routers[own] & routers[far]} for own in routers}
 
 
 def _start_console(entry: Entry, web: bool) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import traceback
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -35,8 +36,11 @@ class Launched:
     state_file: Path
     alive: int  # the end of a pipe that can be read when the manager has ended
 
-    def wait(self) -> Path:
-        """Return when the subnet is up, with the path of the log; announce it if the manager compiles kernels first."""
+    def wait(self, adjacent: Collection[int] = ()) -> Path:
+        """Return when the subnet is up, with the path of the log; announce it if the manager compiles kernels first.
+
+        `adjacent` are prefixes of subnets behind routers that the manager must have found, too.
+        """
         compiling = user_cache.Announcer("the subnet manager is compiling kernels")
         is_compiling = False
         try:
@@ -44,7 +48,9 @@ class Launched:
                 has_ended = runtime.wait_ready([self.alive], timeout_s=_LOOK_S)
                 status = read_status(self.state_file)
                 if status is not None and status.sweep is not None and status.is_running:
-                    return self.log
+                    found = set(status.adjacent)
+                    if found >= set(adjacent):
+                        return self.log
                 if has_ended or not self.entry.answers():
                     break
                 if not is_compiling and self._compiles():

@@ -21,6 +21,7 @@ from weft.errors import FileError, WeftError
 from weft.fabric.files.atomic import write_atomically
 from weft.fabric.model import Fabric
 from weft.ids import Guid, PKey
+from weft.sm.discovery.adjacent import adjacent_prefixes
 from weft.sm.events import Event, Log
 from weft.sm.sminfo.election import Election
 from weft.sm.sminfo.replication import Replication
@@ -72,6 +73,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     subscriptions: int = 0
     lids: dict[str, int] = {}  # port GUID -> its first LID
     held_until_s: dict[str, float] = {}  # port that flaps, NODE_GUID/PORT -> when it is used again, since 1970
+    adjacent: tuple[int, ...] = ()  # prefixes of subnets behind routers
     sweeps_since: int = 0  # that the manager made after it could write its state for the last time
 
     @property
@@ -167,6 +169,7 @@ def describe(manager: Manager, sm_state: str = "") -> Status:
         services=services,
         subscriptions=subscriptions,
         lids={str(Guid(guid)): lid for guid, lid in state.remembered.items()},
+        adjacent=() if view is None else tuple(adjacent_prefixes(view)),
         held_until_s={
             f"{Guid(guid)}/{port}": until_s - state.clock() + time.time()
             for (guid, port), until_s in state.flaps.held_until_s().items()
