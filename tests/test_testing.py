@@ -44,6 +44,11 @@ def test_without_a_subnet_manager_ports_are_not_active(host):
     assert "State: Initializing" in host("h1").run("ibstat").stdout
 
 
+def test_a_program_that_ends_before_it_listens_is_reported(lab, host):
+    with pytest.raises(TimeoutError, match="nothing listens at port .*\\n.*no such file"):
+        host("h1").start("sh", "-c", "echo no such file").wait_for_port(lab.free_port())
+
+
 def test_environment_variables_reach_the_program(host):
     ended = host("h2").run("sh", "-c", "echo $ANSWER; exit 3", ANSWER="42")
     assert (ended.returncode, ended.stdout) == (3, "42\\n")
@@ -65,7 +70,7 @@ def test_the_project_of_the_page_passes_outside_of_the_repository(tmp_path):
     (block,) = re.findall(r"```py\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     (tmp_path / "test_mine.py").write_text(f"import pathlib\n{block}{MORE}")
     ended = run_pytest(tmp_path)
-    assert "9 passed, 1 error" in ended.stdout, ended.stdout + ended.stderr
+    assert "10 passed, 1 error" in ended.stdout, ended.stdout + ended.stderr
     assert "there is no topology 'no-such-topology'" in ended.stdout
     assert ended.returncode == 1
     listed = subprocess.run([sys.executable, "-m", "weft", "ps"], capture_output=True, text=True, check=True).stdout

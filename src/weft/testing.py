@@ -4,7 +4,7 @@
 
     @pytest.mark.weft_lab("fat-tree:hosts=16,radix=8")
     def test_my_program_survives_a_pulled_cable(host, break_cable):
-        server = host("h1").start("ib_write_bw", "-D", "5")
+        host("h1").start("ib_write_bw", "-D", "5").wait_for_port(18515)
         client = host("h9").start("ib_write_bw", "-D", "5", "localhost")
         break_cable("leaf1/5")
         assert client.wait() == 0
@@ -18,6 +18,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import count
@@ -40,6 +41,14 @@ class Program(subprocess.Popen[str]):
 
     def output(self) -> str:
         return self.log.read_text(errors="replace")
+
+    def wait_for_port(self, port: int, timeout_s: float = 60.0) -> None:
+        """Return when a program listens at a TCP port; raise TimeoutError if none does, or if this one ends first."""
+        until_s = time.monotonic() + timeout_s
+        while not _is_listening(port):
+            if self.poll() is not None or time.monotonic() > until_s:
+                raise TimeoutError(f"nothing listens at port {port}; the program printed:\n{self.output()}")
+            time.sleep(0.02)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +103,12 @@ class RunningLab:
     def host(self, name: str) -> Host:
         return Host(self, name)
 
+    def free_port(self) -> int:
+        """Return a TCP port of this machine that no program uses."""
+        from weft.verbs.perftest.exchange import free_port
+
+        return free_port()
+
     def break_cable(self, name: str) -> list[str]:
         """Pull the cable of a port, or all cables of a node or server; return the affected ports."""
         return self._change("break", name=name)
@@ -135,6 +150,12 @@ class RunningLab:
 
 
 _WEFT = (sys.executable, "-m", "weft")
+_LISTEN = "0A"  # state of a socket in /proc/net/tcp
+
+
+def _is_listening(port: int) -> bool:
+    lines = [line.split() for name in ("tcp", "tcp6") for line in Path("/proc/net", name).read_text().splitlines()[1:]]
+    return any(words[1].endswith(f":{port:04X}") and words[3] == _LISTEN for words in lines)
 
 
 def _weft(*words: str) -> None:
