@@ -134,6 +134,23 @@ def test_the_file_of_an_expectation_is_read_again(pair, tmp_path):
         read_expectation(path)
 
 
+def test_an_edited_file_with_a_missing_value_is_refused(pair, tmp_path):
+    path = tmp_path / "expected.json"
+    write_expectation(pair, path)
+    facts = json.loads(path.read_text())
+    facts["tests"][0]["acceptable"].pop()
+    path.write_text(json.dumps(facts))
+    with pytest.raises(ConfigError, match="all_reduce_perf needs as many expected and acceptable values as sizes"):
+        read_expectation(path)
+
+
+def test_links_without_a_slower_speed_have_no_cause_by_speed():
+    setup = Setup(spec="star:hosts=2,server=host,speed=1xSDR")
+    output = as_output(predict(setup, "ib_write_bw"))
+    output.values = [value / 3 for value in output.values]
+    assert find_causes(setup, output) == []
+
+
 def test_the_command_checks_outputs_against_a_file(pair, tmp_path, capsys, monkeypatch):
     def run(*words: str) -> tuple[int, str]:
         monkeypatch.setattr(sys, "argv", ["weft", "expect", str(tmp_path / "expected.json"), *words])

@@ -10,6 +10,8 @@ import pytest
 
 import weft
 from weft.cli import main
+from weft.cli.follow import _poll
+from weft.errors import SubnetError
 from weft.lab.lab import Lab
 from weft.mad.ibsim_client import IbsimCarrier
 from weft.monitor.poll import Poller
@@ -81,6 +83,35 @@ def test_tables_partitions_manager_and_errors_are_facts(lab):
     follower.fabric.tables.lft[0, 1] ^= 1
     changed = compare(0.0, facts, read_facts(follower.fabric))
     assert [(each.kind, each.name) for each in changed] == [("routes", "leaf1")]
+
+
+def test_counters_that_cannot_be_read_stay_and_a_subnet_that_does_not_answer_is_reported(lab):
+    carrier = IbsimCarrier("h2", lab.sockname)
+    poller = Poller(carrier)
+    follower = Follower(poller, History("sqlite://"))
+    lab.break_cable("leaf1/5")
+    sweep(lab)
+    follower.poll()
+    poller.poll = refuse  # type: ignore[method-assign]
+    assert [each.kind for each in follower.poll() if each.kind == "errors"] == []
+    carrier.close()
+    assert "no answer, trying again: " in _poll(Quiet(follower.fabric))[0]
+    with pytest.raises(SubnetError):
+        _poll(Quiet(None))
+
+
+def refuse():
+    raise SubnetError("no counters")
+
+
+class Quiet:
+    """A follower whose subnet does not answer."""
+
+    def __init__(self, fabric):
+        self.fabric = fabric
+
+    def poll(self):
+        raise SubnetError("no node answers")
 
 
 def test_the_commands_refuse_wrong_times_and_empty_histories(tmp_path, monkeypatch, capsys):

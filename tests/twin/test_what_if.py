@@ -91,6 +91,13 @@ def test_ports_that_become_busier_are_listed_first(tree):
     assert answer.busiest[0].after > answer.busiest[0].before
 
 
+def test_a_job_that_loses_its_hosts_ends_and_others_keep_their_rates(tree):
+    answer = ask(tree, Change(faults=("dead:leaf1",)), ["gone=ring:h[1-4]@50%", "stays=ring:h[5-8]@50%"])
+    gone, stays = answer.jobs
+    assert (gone.after_gbit_s, gone.loss) == (0.0, 1.0)
+    assert stays.after_gbit_s == pytest.approx(stays.before_gbit_s)
+
+
 def test_a_change_must_change_something():
     with pytest.raises(ConfigError, match="nothing changes: give --fault cut:leaf1/5, or --routing-engine"):
         Change()

@@ -10,7 +10,6 @@ import numpy as np
 
 from weft.acceptance.outputs import Output
 from weft.acceptance.prediction import Curve, Setup, Suite, place_setup, predict, suite_of
-from weft.fabric.model import Fabric
 from weft.fabric.rates import Technology, speeds
 from weft.sim.engine import Network, Paths
 
@@ -93,9 +92,10 @@ def _slow_server(setup: Setup) -> list[Setup]:
 def _collide(setup: Setup) -> list[Setup]:
     """Return setups in which each message takes one path by its hash: other hashes than the expected ones."""
     fabric = place_setup(setup).fabric
-    is_ethernet = any(speeds()[index].technology is Technology.ETHERNET for index in np.unique(fabric.links.speed))
-    if not is_ethernet or setup.paths not in (None, Paths.ECMP):
-        return [msgspec.structs.replace(setup, paths="ecmp")] if is_ethernet else []
+    if not any(speeds()[index].technology is Technology.ETHERNET for index in np.unique(fabric.links.speed)):
+        return []
+    if setup.paths not in (None, Paths.ECMP):
+        return [msgspec.structs.replace(setup, paths="ecmp")]
     return [msgspec.structs.replace(setup, seed=seed) for seed in _SEEDS]
 
 
@@ -111,22 +111,20 @@ def _with_faults(setup: Setup, *faults: str) -> Setup:
 
 
 def _slow(setup: Setup, ports: list[str]) -> list[str]:
+    """Return faults that leave ports at most half their rate; none for a link that has no slower speed."""
     fabric = place_setup(setup).fabric
-    return [f"slow:{port}={_half(fabric, port)}" for port in ports]
-
-
-def _half(fabric: Fabric, port: str) -> str:
-    """Return the fastest label of a link that has at most half the rate of a port's."""
-    link = fabric.find_port(port).link
-    if link is None:
-        return ""
-    labels = [
-        (speed.rate_gbit_s(width), speed.label(width))
-        for speed in speeds()
-        for width in speed.widths
-        if speed.technology is link.technology and speed.rate_gbit_s(width) <= link.rate_gbit_s / 2
-    ]
-    return max(labels)[1] if labels else ""
+    faults = []
+    for port in ports:
+        link = fabric.find_port(port).link
+        slower = [
+            (speed.rate_gbit_s(width), speed.label(width))
+            for speed in speeds()
+            for width in speed.widths
+            if link and speed.technology is link.technology and speed.rate_gbit_s(width) <= link.rate_gbit_s / 2
+        ]
+        if slower:
+            faults.append(f"slow:{port}={max(slower)[1]}")
+    return faults
 
 
 _ALL = tuple(Suite)

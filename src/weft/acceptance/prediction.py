@@ -78,6 +78,11 @@ class Curve(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     acceptable: tuple[float, ...]
     bus_factor: float = 0.0  # nccl-tests: bus bandwidth = bus_factor * size / time
 
+    def __post_init__(self) -> None:
+        lengths = {len(column) for column in (self.sizes_bytes, self.expected, self.acceptable)}
+        if len(lengths) != 1 or 0 in lengths or not all(value > 0 for value in (*self.expected, *self.acceptable)):
+            raise ValueError(f"{self.program} needs as many expected and acceptable values as sizes, above 0")
+
     @property
     def is_bandwidth(self) -> bool:
         return self.program.endswith("bw")

@@ -13,9 +13,10 @@ from cyclopts import Parameter
 from weft.cli.arguments import TABLES, Form, Whole
 from weft.cli.output import console, print_data, table
 from weft.cli.subnets import THE_LAB, Subnet
-from weft.errors import ConfigError
+from weft.errors import ConfigError, SubnetError
 
 if TYPE_CHECKING:
+    from weft.twin.follow import Follower
     from weft.twin.history import Difference, History
 
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
@@ -58,8 +59,8 @@ def follow(
     try:
         while True:
             begun_s = time.monotonic()
-            for difference in follower.poll():
-                print(f"{_stamp(difference.at_s)} {difference}", flush=True)
+            for line in _poll(follower):
+                print(line, flush=True)
             if number == 0:
                 print(f"following {follower.size}", flush=True)
             number += 1
@@ -73,6 +74,16 @@ def follow(
     finally:
         poller.carrier.close()
         history.close()
+
+
+def _poll(follower: Follower) -> list[str]:
+    """Return the changes of a poll as lines; after the first poll, also the reason that the subnet does not answer."""
+    try:
+        return [f"{_stamp(each.at_s)} {each}" for each in follower.poll()]
+    except SubnetError as error:
+        if follower.fabric is None:
+            raise
+        return [f"{_stamp(time.time())} no answer, trying again: {error}"]
 
 
 def history(
@@ -92,13 +103,13 @@ def history(
     since
         A time: yesterday, 10m, 2h, 3d (ago), 2026-11-18 or 2026-11-18T14:30. [the first poll]
     """
-    with_history = _open(database)
+    opened = _open(database)
     try:
-        changes = with_history.changes(name=name, since_s=_read_time(since, 0.0))
-        if name and not changes and not any(subject == name for _, subject in with_history.state()):
+        changes = opened.changes(name=name, since_s=_read_time(since, 0.0))
+        if name and not changes and not any(subject == name for _, subject in opened.state()):
             raise ConfigError(f"the history has no {name}: give a node or port as `weft show` names it")
     finally:
-        with_history.close()
+        opened.close()
     _show(changes, form, "Changes")
 
 
@@ -123,13 +134,13 @@ def diff(
     """
     from weft.twin.history import compare
 
-    with_history = _open(database)
+    opened = _open(database)
     try:
-        first_s, _ = with_history.span() or (0.0, 0.0)
+        first_s, _ = opened.span() or (0.0, 0.0)
         times_s = [max(_read_time(moment, first_s), first_s) for moment in (before, after)]
-        states = [with_history.state(at_s) for at_s in times_s]
+        states = [opened.state(at_s) for at_s in times_s]
     finally:
-        with_history.close()
+        opened.close()
     changes = compare(times_s[1], *states)
     _show(changes, form, f"From {_stamp(times_s[0])} to {_stamp(times_s[1])}", with_time=False)
     if changes:

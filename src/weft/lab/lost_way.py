@@ -1,4 +1,4 @@
-"""Why nothing arrives any more: what a lab says to a program whose connection ended, in names of ports and cables."""
+"""The reason that packets of a program no longer arrive, in names of ports and cables."""
 
 from __future__ import annotations
 

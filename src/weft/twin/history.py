@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import URL, Connection, create_engine, make_url, text
@@ -162,8 +163,6 @@ def _insert(connection: Connection, differences: list[Difference]) -> None:
 
 
 def _parse_url(url: str, must_exist: bool) -> URL:
-    from pathlib import Path
-
     if "://" not in url:
         if must_exist and not Path(url).is_file():
             raise ConfigError(f"there is no history {url}: `weft follow --database {url}` begins one")

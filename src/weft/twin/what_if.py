@@ -122,15 +122,15 @@ def ask(present: Fabric, change: Change, jobs: Sequence[JobSpec | LoadJob] = (),
         after = reroute(broken, before)
     except CannotRoute as error:
         return replace(answer, refusal=str(error))
-    rates = [_settle(present, fabric, load) for fabric in (present, broken, after.fabric)]
+    moments = [_settle(present, fabric, load) for fabric in (present, broken, after.fabric)]
     return replace(
         answer,
         engine=after.engine,
         changed_entries=after.changed_entries or 0,
         changed_switches=_changed_switches(present, after.fabric),
         proof=check(after.fabric),
-        jobs=_job_rates(load, rates),
-        busiest=_busiest(rates[0], rates[2]),
+        jobs=_job_rates(load, moments),
+        busiest=_busiest(moments[0], moments[2]),
     )
 
 
@@ -173,17 +173,23 @@ def _changed_switches(present: Fabric, after: Fabric) -> int:
 
 
 def _settle(present: Fabric, fabric: Fabric, load: Sequence[LoadJob]) -> Steady | None:
-    """Return the rates of jobs that were read on the present fabric; None without jobs."""
+    """Return the rates of jobs that were read on the present fabric; None if no job has two hosts left."""
     jobs = []
     for job in load:
         names = [present.port(slot).name for slot in job.hosts.tolist()]
         slots = [fabric.find_port(name).slot for name in names if name in fabric]
-        jobs.append(replace(job, hosts=np.array(slots, np.int64)))
-    return settle(fabric, jobs) if jobs and all(len(job.hosts) > 1 for job in jobs) else None
+        if len(slots) > 1:
+            jobs.append(replace(job, hosts=np.array(slots, np.int64)))
+    return settle(fabric, jobs) if jobs else None
 
 
-def _job_rates(load: Sequence[LoadJob], rates: Sequence[Steady | None]) -> tuple[JobRates, ...]:
-    columns = [steady.job_gbit_s.tolist() if steady is not None else [0.0] * len(load) for steady in rates]
+def _job_rates(load: Sequence[LoadJob], moments: Sequence[Steady | None]) -> tuple[JobRates, ...]:
+    """Return the rates of each job; a job without two hosts has none."""
+    columns = []
+    for steady in moments:
+        names = [job.name for job in steady.jobs] if steady is not None else []
+        rates = dict(zip(names, steady.job_gbit_s.tolist() if steady is not None else [], strict=True))
+        columns.append([rates.get(job.name, 0.0) for job in load])
     return tuple(
         JobRates(name=job.name, before_gbit_s=before, meanwhile_gbit_s=meanwhile, after_gbit_s=after)
         for job, before, meanwhile, after in zip(load, *columns, strict=True)
@@ -191,12 +197,13 @@ def _job_rates(load: Sequence[LoadJob], rates: Sequence[Steady | None]) -> tuple
 
 
 def _busiest(before: Steady | None, after: Steady | None) -> tuple[BusyLink, ...]:
+    """Return the ports that send most after the change."""
     if before is None or after is None:
         return ()
-    slots = np.argsort(-after.busy, kind="stable")[:_BUSIEST].tolist()
-    names = [after.fabric.port(slot).name for slot in slots if after.busy[slot] > 0]
-    earlier = [before.fabric.find_port(name).slot if name in before.fabric else None for name in names]
-    return tuple(
-        BusyLink(port=name, before=None if old is None else float(before.busy[old]), after=float(after.busy[slot]))
-        for name, old, slot in zip(names, earlier, slots, strict=False)
-    )
+    ports = []
+    for slot in np.argsort(-after.busy, kind="stable")[:_BUSIEST].tolist():
+        name = after.fabric.port(slot).name
+        earlier = float(before.busy[before.fabric.find_port(name).slot]) if name in before.fabric else None
+        if after.busy[slot] > 0:
+            ports.append(BusyLink(port=name, before=earlier, after=float(after.busy[slot])))
+    return tuple(ports)
