@@ -9,7 +9,7 @@ import pytest
 from weft.errors import ConfigError
 from weft.inference.communication import Exchange
 from weft.inference.deployment import Deployment, find_deployment
-from weft.inference.load import Load, serve
+from weft.inference.load import Load, serve, step_time
 from weft.inference.prediction import infer
 from weft.inference.serving.figures import latencies, throughput
 from weft.inference.serving.load import Lengths, closed_loop
@@ -134,6 +134,17 @@ def test_small_all_reduces_are_as_measured_in_cuda_graphs(gpus, size_bytes, us):
     """TensorRT-LLM's kernels on H100 (AIConfigurator's tables)."""
     exchange = Exchange(deploy(tp=gpus, weights="fp8", framework="tensorrt-llm"))
     assert 1e6 * exchange.all_reduce_s(size_bytes) == pytest.approx(us, rel=0.15)
+
+
+def test_request_on_split_replicas_passes_three_servers_two_tokenizers_and_a_decode_step():
+    step = Step(find_deployment("llama3-8b", server="dgx-h100", tp=1))
+    engine, load = step.deployment.engine, {"input": 4096, "output": 128, "concurrency": 1}
+    alone, split = (serve(step, Load(**load, split=split)).ttft_s or 0.0 for split in (False, True))
+    decode_s = step_time(step, decoding=1, context=4096).total_s
+    more_s = 2e-3 * engine.request_ms + 4096e-6 * engine.token_us + decode_s
+    assert split - alone == pytest.approx(more_s, rel=1e-3)
+    with pytest.raises(ConfigError, match="one request at a time"):
+        Load(input=4096, output=128, concurrency=2, split=True)
 
 
 def test_closed_loop_agrees_with_requests_served_in_time():

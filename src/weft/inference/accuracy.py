@@ -15,8 +15,13 @@ from weft.version import __version__
 def source_errors() -> list[GroupErrors]:
     """Return the accuracy by source, the largest mean error of left-out sources first; then that of all together."""
     known, left_out = validate(), leave_sources_out()
+    reliable = [figure for figure in known if not figure.trial]
+    reliable_out = {
+        source: own for source, own in left_out.items() if not any(prediction.figure.trial for prediction in own)
+    }
     return [
         *group_errors(known, left_out, lambda figure: figure.source),
+        *group_errors(reliable, reliable_out, lambda _: "all but trials"),
         *group_errors(known, left_out, lambda _: "all"),
     ]
 

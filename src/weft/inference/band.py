@@ -1,7 +1,7 @@
 """Bands around throughput and latency: conformal intervals (`weft.calibration.conformal`) by published figures.
 
 A kind is a metric and a load, a generation of GPUs, and with experts or without; a source counts by its models. Errors
-are those with the constants that a source was used for left out.
+are those with the constants that a source was used for left out; trials do not count.
 """
 
 from __future__ import annotations
@@ -17,7 +17,11 @@ from weft.inference.validate import Figure, leave_out
 
 def band_of(kind: tuple[str, ...]) -> Band:
     """Return the band of predictions of a kind."""
-    return _band(kind, leave_out())
+    return _band(kind, _without_trials(leave_out(searched=False)))
+
+
+def _without_trials(figures: Iterable[Figure]) -> tuple[Figure, ...]:
+    return tuple(figure for figure in figures if not figure.trial)
 
 
 @lru_cache(maxsize=256)
@@ -40,7 +44,7 @@ def leave_sources_out() -> dict[str, tuple[Prediction[Figure], ...]]:
     every = leave_out()
 
     def predict(source: str) -> Iterable[tuple[Figure, Band]]:
-        others = tuple(figure for figure in every if figure.source != source)
+        others = _without_trials(figure for figure in every if figure.source != source)
         return ((each, _band(each.kind, others)) for each in every if each.source == source)
 
     return leave_one_out((figure.source for figure in every), predict)

@@ -27,6 +27,7 @@ class Engine(Sourced, frozen=True, forbid_unknown_fields=True, kw_only=True):
     step_us: float
     sequence_us: float
     request_ms: float
+    token_us: float
     attention_us: float
     kv_share: float
     grouped: float
@@ -39,6 +40,14 @@ class Engine(Sourced, frozen=True, forbid_unknown_fields=True, kw_only=True):
     max_batch: int
     max_tokens: int
     without: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict)
+
+    def front_end_s(self, prompt: float, *, split: bool = False) -> float:
+        """Return the time of a request outside of steps, for a prompt of so many tokens.
+
+        split: a proxy sends the request to a server that prefills, and then to one that decodes; both tokenize it.
+        """
+        requests, tokenizers = (3, 2) if split else (1, 1)
+        return requests * 1e-3 * self.request_ms + tokenizers * 1e-6 * self.token_us * prompt
 
 
 @cache

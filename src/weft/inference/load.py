@@ -35,6 +35,7 @@ class Load:
     concurrency: int = 0  # users of a closed loop
     batch: int = 0  # requests of a static batch
     phase: str = ""  # prefill or decode, if only one of them runs
+    split: bool = False  # a request at a time, prefilled on one replica and decoded on another
 
     def __post_init__(self) -> None:
         find_named("--phase", self.phase, dict.fromkeys(("", *_PHASES)))
@@ -48,6 +49,8 @@ class Load:
                 raise ConfigError(f"{flag} must be at least {least}, got {value}")
         if self.concurrency and self.batch:
             raise ConfigError("use --concurrency (a closed loop) or --batch-size (a static batch), not both")
+        if self.split and self.concurrency != 1:
+            raise ConfigError("split replicas in closed form serve one request at a time: set concurrency to 1")
         if not self.phase and not self.output:
             raise ConfigError("--output-len, the tokens of an answer, must be at least 1")
         if self.phase and (self.output or self.concurrency):
@@ -192,7 +195,7 @@ def _serve_closed(step: Step, load: Load) -> Served:
         rate = decoding * deployment.tokens_per_decode / load.output / time.total_s  # requests per second
         prefill_s = _prefill_s(step, load, decoding)
         ahead = waiting * (users - 1) / users if users > 1 else 0.0
-        ttft_s = prefill_s * (1 + ahead / 2) + time.total_s / 2 + 1e-3 * deployment.engine.request_ms
+        ttft_s = prefill_s * (1 + ahead / 2) + time.total_s / 2 + _front_end_s(step, load)
         waiting = 0.5 * waiting + 0.5 * min(rate * ttft_s, users)
         decoding = 0.5 * decoding + 0.5 * max(min(users - waiting, most), 1e-3)
         if abs(decoding - before) < _CLOSE * before:
@@ -201,6 +204,16 @@ def _serve_closed(step: Step, load: Load) -> Served:
     ttft_s = max(users - decoding, 0.0) / rate  # Little's law
     held = "users" if users < most else limit
     return _result(step, load, time, decoding, held, ttft_s=ttft_s, waiting=users - decoding)
+
+
+def _front_end_s(step: Step, load: Load) -> float:
+    """Return the time of a request outside of the steps of its prompt.
+
+    With split replicas the first token that the user sees is that of the first step of the replica that decodes (as in
+    vLLM with a KV connector).
+    """
+    seconds = step.deployment.engine.front_end_s(load.input, split=load.split)
+    return seconds + (step_time(step, decoding=1, context=load.input).total_s if load.split else 0.0)
 
 
 def _prefill_s(step: Step, load: Load, decoding: float) -> float:

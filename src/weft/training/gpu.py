@@ -164,7 +164,8 @@ class Gpu:
             rate_flop_s /= 1 + _constants().experts.grouped * 1e-15 * rate_flop_s / min(m, n, k)
         multiply_s = 2 * m * n * k / rate_flop_s * self._waves(m, n, count)
         graph = _constants().graph
-        byte_s = (graph.memory if self.in_graph else product.memory) * self.memory_byte_s
+        streamed = self.entry.streamed or graph.memory
+        byte_s = (streamed if self.in_graph else product.memory) * self.memory_byte_s
         operand_bytes = OPERAND_BYTES[precision]
         read_s = (operand_bytes * m + (operand_bytes if weight_bytes is None else weight_bytes) * n) * k / byte_s
         write_s = result_bytes * m * n / byte_s

@@ -159,6 +159,8 @@ class Gpu(Entry, frozen=True, forbid_unknown_fields=True, kw_only=True):
     peak_tflop_s: dict[str, float]  # by number format: bf16, fp16, fp8
     sustained: float  # share of the peak in a long job
     sustained_source: str
+    streamed: float = 0.0  # share of the bandwidth that products in a CUDA graph read weights at; 0: as the H200
+    streamed_source: str = ""
 
     @property
     def host_gbyte_s(self) -> float:
