@@ -58,7 +58,9 @@ def test_own_server_template_needs_a_price_and_gets_the_fastest_roce_below_its_r
         Bench(Case(**case))
     quotes.write_text('"my-server.yaml" = { usd = 450_000, source = "offer", date = 2026-11-02 }')
     result = Bench(Case(**case, prices=read_prices(quotes))).rows()
-    assert [row.option.interconnect.name for row in result] == ["xdr", "roce-400", "eth-100-tcp"]
+    assert [row.option.interconnect.name for row in result] == [
+        *("xdr", "roce-400", "spectrum-x-800", "uec-800", "eth-100-tcp")
+    ]
     assert all(row.power_w for row in result)
     assert all(row.unit_usd > 0 for row in result)
 
@@ -102,7 +104,7 @@ def test_vendor_risk_is_reported_with_its_cost_and_does_not_change_the_answer(la
 def test_small_training_cluster_needs_no_infiniband(trained):
     bench = trained[1]
     small = bench.rows(Point(case=replace(bench.case, servers=4)))
-    infiniband, roce, _ = small
+    infiniband, roce, *_ = small
     assert "InfiniBand" not in decide(small, bench.case).answer
     assert infiniband.seconds == pytest.approx(bench.rows()[0].seconds, rel=0.1)
     assert roce.seconds == pytest.approx(infiniband.seconds, rel=0.01)
@@ -166,7 +168,7 @@ def test_mpi_with_many_all_reduces_needs_infiniband_or_roce(busy):
 
 def test_answer_beyond_a_flip_is_the_predicted_one(busy):
     flips = {flip.by: flip for flip in busy.flips}
-    assert flips["fewer GPUs"].answer == "RoCE"
+    assert flips["fewer GPUs"].answer == "either InfiniBand or Ultra Ethernet"  # one switch of 128 ports does there
     assert flips["more GPUs"].answer == flips["more often"].answer == "InfiniBand"
     assert flips["less often"].answer == flips["dearer InfiniBand"].answer == flips["vendor risk"].answer == "RoCE"
     present = replace(busy.case, rate_per_s=0.95 * flips["less often"].at)
@@ -184,7 +186,9 @@ def test_cloud_has_no_fabric_price_and_slower_ethernet():
 def test_json_has_everything_that_is_printed(busy):
     messages = report(busy)
     assert messages["answer"] == busy.answer
-    assert [item["fabric"] for item in messages["fabrics"]] == ["ndr", "roce-400", "eth-100-tcp"]
+    assert [item["fabric"] for item in messages["fabrics"]] == [
+        *("ndr", "roce-400", "spectrum-x-400", "uec-400", "eth-100-tcp")
+    ]
     assert {"by", "at", "answer", "where"} == set(messages["flips"][0])
     assert messages["options"]["rate_per_s"] == 50_000
     assert len(messages["reasons"]) >= 2

@@ -17,7 +17,7 @@ from weft.errors import ConfigError
 from weft.fabric.prices import Band
 
 CASE = Case(servers=16)
-IB, ROCE, ETHERNET = options(CASE)
+IB, ROCE, *_, ETHERNET = options(CASE)
 FABRICS = ((1.0, 200.0), (1.2, 90.0), (5.0, 80.0))  # seconds and price of InfiniBand, RoCE and Ethernet
 
 

@@ -19,7 +19,7 @@ from weft.fabric.prices import Band
 from weft.training.validate import validate
 
 CASE = Case(servers=16)
-INFINIBAND, ROCE, ETHERNET = options(CASE)
+INFINIBAND, ROCE, *_, ETHERNET = options(CASE)
 SERVERS_USD = 1000.0
 
 

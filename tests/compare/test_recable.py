@@ -19,7 +19,7 @@ def test_every_fabric_joins_the_same_servers_by_the_same_rails(wire: catalog.Int
     assert {node.model for node in fabric.switches} == {wire.switch}
     for server in range(1, 5):
         ports = [fabric[f"dgx{server}/{name}/1"] for name in catalog.server("dgx-h100").compute]
-        assert [port.link.label for port in ports] == [catalog.switch(wire.switch).label] * 8
+        assert [port.link.label for port in ports] == [catalog.adapter(wire.adapter).label] * 8
         assert {port.node.model for port in ports} == {wire.adapter}
 
 

@@ -271,6 +271,7 @@ def test_the_own_card_of_a_server_is_cabled_with_all_ports_of_its_ethernet_mode(
     with pytest.raises(ConfigError, match="rails are 1 to 16, 2 for each card, not 3"):
         box.cabled(3)
     assert catalog.server("dgx-h100").equipped(catalog.adapter("ConnectX-8-EN")).rails == 8  # another card
+    assert catalog.server("dgx-h100").equipped(catalog.adapter("ConnectX-8-SuperNIC")).rails == 16
 
 
 def test_a_server_keeps_its_own_card_where_that_speaks_the_fabric_s_speed():
@@ -294,3 +295,10 @@ def test_unverified_cable_entries_have_a_note() -> None:
 
 def test_plug_power_is_that_of_the_most_demanding_optics() -> None:
     assert [catalog.plug_power_w(speed) for speed in ("NDR", "4xHDR", "400GbE", "EDR")] == [9, 6, 12, None]
+
+
+def test_ethernet_with_adaptive_paths_has_cards_of_its_own_in_every_server() -> None:
+    names = ("spectrum-x-400", "spectrum-x-800", "uec-400", "uec-800")
+    cards = [catalog.server("dgx-h100").card_for(catalog.interconnect(name)).name for name in names]
+    assert cards == ["BlueField-3-SuperNIC", "ConnectX-8-SuperNIC", "Pollara-400", "Thor-Ultra"]
+    assert all(catalog.interconnect(name).headlines_only for name in names)

@@ -232,3 +232,12 @@ def test_one_server_more_never_needs_fewer_switches(rails: int, radix: int) -> N
     most = min(most_in_superpod(rails=rails, radix=radix), 3_000)
     counts = [count_switches(servers, rails=rails, radix=radix) for servers in range(1, most + 1)]
     assert counts == sorted(counts)
+
+
+@pytest.mark.parametrize(
+    ("fabric", "server", "leaves"), [("spectrum-x-400", "dgx-h100", 64), ("spectrum-x-800", "dgx-b300", 128)]
+)
+def test_spectrum_x_of_4096_gpus_has_the_leaves_of_the_published_template(fabric, server, leaves):
+    """SimAI's template of Spectrum-X: 4,096 GPUs at 400 Gb/s on 64 leaves with 64 adapters each; two ports, twice."""
+    planned = size(Request(gpus=4096, server=server, fabric=fabric)).fabric
+    assert Counter(levels(planned)[planned.of_kind(NodeKind.SWITCH)].tolist())[1] == leaves

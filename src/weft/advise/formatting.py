@@ -80,7 +80,7 @@ def reasons(advice: Advice) -> Iterator[str]:
         yield f"{row.option.label} is over the budget: {row.price.short} USD."
     for label, why in advice.left_out.items():
         yield f"{label} is left out: {why}."
-    if case.work.name == "storage" and len(advice.rows) > 3:
+    if case.work.name == "storage" and len({row.option.storage for row in advice.rows}) > 1:
         yield _about_mixing(advice)
     if case.servers == 1 or case.work.name == "single-node":
         inside = "NVLink" if case.template.nvlink_spread or case.template.nvlink_pairs else "PCIe"
@@ -208,6 +208,7 @@ def trust(advice: Advice) -> str:
     )
     return (
         f"{ran}{'' if advice.case.cloud else prices}RoCE is taken to be lossless and tuned, with plain ECMP. "
+        f"{_about_adaptive(advice)}"
         f"Differences under {100 * TIE:.0f} % are ties. Changes of the answer are from closed forms fitted to the runs."
     )
 
@@ -216,7 +217,15 @@ def short_trust(advice: Advice) -> str:
     """Return the evidence behind the answer in one line."""
     steps = "Training steps are 7 % off published ones on average. " if advice.case.work.model else ""
     prices = "" if advice.case.cloud else "Prices are rough estimates: give your own with --prices FILE. "
-    return f"{steps}{prices}Differences under {100 * TIE:.0f} % are ties."
+    return f"{steps}{prices}{_about_adaptive(advice)}Differences under {100 * TIE:.0f} % are ties."
+
+
+def _about_adaptive(advice: Advice) -> str:
+    """Return how weak the ground is on which Ethernet with adaptive paths is timed."""
+    names = dict.fromkeys(row.option.answer for row in advice.rows if row.option.interconnect.headlines_only)
+    if not names:
+        return ""
+    return f"{' and '.join(names)} spread packets perfectly here: only vendors' headlines are published. "
 
 
 def price_usd(row: Row) -> str:

@@ -3,7 +3,8 @@
 1. Drop fabrics that cost more than the budget, by the middle of their price band.
 2. Find the lowest cost of a unit of work. Fabrics within 5 % of it count as equal, because the model cannot tell them
    apart: weft's training steps are 5 % off published ones in the mean, its collectives 8 %.
-3. Of these, drop a fabric if another one is cheaper to buy and at most 5 % slower.
+3. Of these, drop a fabric if another one is cheaper to buy and at most 5 % slower. A fabric about which only vendors'
+   headlines are published must be 5 % cheaper than one with measurements.
 4. If several remain, any of them will do: one is faster, another cheaper. The one that the team knows comes first.
 
 Vendor risk is not part of the rule. It is reported separately, with the probability at which it would change the answer
@@ -51,7 +52,9 @@ def decide(rows: Sequence[Row], case: Case) -> Verdict:
     paid = [row for row in rows if row.price_usd <= budget]
     least = min((row.unit_usd for row in paid), default=0.0)
     equal = [row for row in paid if row.unit_usd <= least * (1 + TIE)]
-    order = {id(row): (row.price_usd, -place) for place, row in enumerate(rows)}  # a tie goes to the later, simpler row
+    order = {
+        id(row): (_compared_usd(row), -place) for place, row in enumerate(rows)
+    }  # of equals the later, simpler row
     left = [
         row
         for row in equal
@@ -63,6 +66,10 @@ def decide(rows: Sequence[Row], case: Case) -> Verdict:
         too_dear=tuple(row for row in rows if row.price_usd > budget),
         fastest=min(rows, key=lambda row: row.seconds),
     )
+
+
+def _compared_usd(row: Row) -> float:
+    return row.price_usd * (1 + TIE if row.option.interconnect.headlines_only else 1)
 
 
 def _is_known_to_team(row: Row, team: str) -> bool:

@@ -38,6 +38,7 @@ from weft.training.storage import Store, beside, constants, sharing
 from weft.units import gbyte_s
 
 ANSWERS = {"infiniband": "InfiniBand", "roce": "RoCE", "tcp": "Ethernet"}
+ADAPTIVE = {"spectrum-x": "Spectrum-X", "uec": "Ultra Ethernet"}  # Ethernet with many paths for a message, by transport
 BESIDE = "eth-100-tcp"  # for separate storage networks, and as the plain Ethernet option
 SOCKETS = "eth-400-tcp"  # the fastest Ethernet; IP over InfiniBand uses the same kernel stack and is timed like it
 _SERVERS_OF_STORAGE = 8  # compute servers for each storage server
@@ -50,7 +51,7 @@ class Option:
 
     @property
     def answer(self) -> str:
-        return ANSWERS[self.interconnect.network]
+        return ADAPTIVE.get(self.interconnect.transport) or ANSWERS[self.interconnect.network]
 
     @property
     def label(self) -> str:
@@ -66,19 +67,18 @@ class Option:
 
 
 def options(case: Case) -> tuple[Option, ...]:
-    """Return the options: InfiniBand at the rate of the server's adapters, Ethernet at that rate or the fastest below,
-    and TCP on 100G; for the storage workload also InfiniBand with storage on Ethernet."""
-    own = catalog.adapter(case.template.compute_adapter)
-    fast = own_interconnect(case.template)
-    slower = [
-        interconnect
-        for interconnect in catalog.interconnects()
-        if interconnect.network == "roce" and not interconnect.transport and _rate(interconnect) <= own.rate_gbit_s
-    ]
-    if fast.network != "infiniband" or not slower:
-        raise ConfigError(f"{case.server} has {own.name}; give a --server with adapters for InfiniBand and RoCE")
-    roce = max(slower, key=_rate)
-    interconnects = (fast, roce if case.work.rdma else catalog.interconnect(SOCKETS), catalog.interconnect(BESIDE))
+    """Return the options at the rate of the server's adapters, or the fastest below: InfiniBand, RoCE, Spectrum-X and
+    Ultra Ethernet; and TCP on 100G. The storage workload has InfiniBand with storage on Ethernet too."""
+    own = own_interconnect(case.template)
+    fast = own if own.network == "infiniband" else _fastest(case, "infiniband")
+    roce = _fastest(case, "roce")
+    if own.network not in ("infiniband", "roce") or fast is None or roce is None:
+        raise ConfigError(
+            f"{case.server} has {case.template.compute_adapter}; give a --server with adapters for InfiniBand and RoCE"
+        )
+    adaptive = [each for transport in ADAPTIVE if (each := _fastest(case, "roce", transport)) is not None]
+    ethernet = (roce, *adaptive) if case.work.rdma else (catalog.interconnect(SOCKETS),)
+    interconnects = (fast, *ethernet, catalog.interconnect(BESIDE))
     if case.work.name != "storage" or case.storage != "none":
         return tuple(Option(interconnect=interconnect, storage=case.storage) for interconnect in interconnects)
     mixed = Option(interconnect=fast, storage="ethernet")
@@ -89,8 +89,20 @@ def options(case: Case) -> tuple[Option, ...]:
     )
 
 
-def _rate(interconnect: Interconnect) -> float:
-    return catalog.adapter(interconnect.adapter).rate_gbit_s
+def _fastest(case: Case, network: str, transport: str = "") -> Interconnect | None:
+    """Return the fastest fabric of a kind whose cards are no faster than the server's own, if any."""
+    own_gbit_s = _rate(case.template.adapter)
+    slower = [
+        interconnect
+        for interconnect in catalog.interconnects()
+        if (interconnect.network, interconnect.transport) == (network, transport)
+        and _rate(catalog.adapter(interconnect.adapter)) <= own_gbit_s
+    ]
+    return max(slower, key=lambda interconnect: _rate(catalog.adapter(interconnect.adapter)), default=None)
+
+
+def _rate(card: catalog.Adapter) -> float:
+    return card.ports * card.rate_gbit_s
 
 
 def storage_servers(servers: int) -> int:
@@ -227,7 +239,7 @@ def _cloud_us(interconnect: Interconnect, case: Case) -> float:
     """Return the delay that virtual machines add to a message on Ethernet; times of cloud adapters include it."""
     return (
         times().network.cloud_ethernet_us
-        if case.cloud and interconnect.network != "infiniband" and not interconnect.transport
+        if case.cloud and interconnect.network != "infiniband" and not interconnect.virtual
         else 0
     )
 

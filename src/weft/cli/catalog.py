@@ -38,7 +38,11 @@ def catalog(name: str | None = None, /, *, prices: File = None, form: Form = TAB
         if form.is_data:
             print_data(form, facts)
         else:
-            fields = [(key, _show(value)) for key, value in facts.items() if value not in ("", None, [], {})]
+            fields = [
+                (key, _show(value))
+                for key, value in facts.items()
+                if key == "p2p" or value not in ("", None, False, [], {})
+            ]
             console().print(table(facts["name"], ("field", "value"), fields))
         return
     if form.is_data:

@@ -241,6 +241,9 @@ class Comparison:
             sentences.append(f"Largest error against published nccl-tests runs (up to {servers} servers): {errors}.")
         if unchecked:
             sentences.append(f"No published run of {', '.join(unchecked)}.")
+        headlines = [outcome.interconnect.name for outcome in self.outcomes if outcome.interconnect.headlines_only]
+        if headlines:
+            sentences.append(f"Vendors' headlines only, with packets spread perfectly here: {', '.join(headlines)}.")
         return " ".join(sentences)
 
     def report(self) -> dict[str, Any]:

@@ -246,7 +246,9 @@ def _check_virtual(settings: Settings, interconnect: Interconnect) -> None:
 
 def _noise_us(settings: Settings, interconnect: Interconnect) -> float:
     """Return the noise of virtual machines in a collective between several servers."""
-    virtual = settings.virtual or interconnect.network is Network.TCP or interconnect.cloud is not None
+    entry = interconnect.fabric_entry
+    in_cloud = interconnect.network is Network.TCP or (entry is not None and entry.virtual)
+    virtual = settings.virtual or in_cloud
     return times().virtual.noise_us(interconnect.n_ranks) if virtual and interconnect.n_servers > 1 else 0.0
 
 

@@ -90,23 +90,23 @@ class Interconnect(ABC):
         """Return the time that each other message adds that leaves the same adapter at the same time."""
         if self.network is Network.TCP:
             return times().tcp.crowd_us
-        if self.cloud is not None:
+        if self.fabric_entry is not None and self.fabric_entry.virtual:
             return timings().adapter[self.adapter].gap_ns / 1e3
         return times().adapter.message_ns / 1e3
 
     @cached_property
-    def cloud(self) -> catalog.Interconnect | None:
-        """Return the fabric of a cloud whose own transport the adapter has, if any."""
+    def fabric_entry(self) -> catalog.Interconnect | None:
+        """Return the fabric of the catalog whose own transport the adapter has, if any: SRD, Spectrum-X."""
         return next(
             (entry for entry in catalog.interconnects() if entry.transport and entry.adapter == self.adapter), None
         )
 
     @property
     def carrier(self) -> str:
-        """Return the carrier of messages: RDMA, TCP, or a cloud's own."""
+        """Return the carrier of messages: RDMA, TCP, or a transport of its own."""
         if self.network is Network.TCP:
             return "TCP"
-        return self.cloud.transport.upper() if self.cloud is not None else "RDMA"
+        return self.fabric_entry.transport.upper() if self.fabric_entry is not None else "RDMA"
 
     def slot(self, rank: Ints) -> Ints:
         """Return the slot of a rank: server * ppn + process."""
@@ -124,7 +124,7 @@ class Interconnect(ABC):
 
 @dataclass(eq=False, kw_only=True)
 class FabricInterconnect(Interconnect):
-    """A fabric with its routes. A cloud's own transport chooses its paths: SRD sprays packets over all of them."""
+    """A fabric with its routes. A transport of its own chooses its paths: SRD sprays packets over all of them."""
 
     ranks: Ranks
     options: Options
@@ -133,8 +133,8 @@ class FabricInterconnect(Interconnect):
     lone: Floats | None = None  # [size of the grid] -> microseconds
 
     def __post_init__(self) -> None:
-        if self.options.paths is None and self.cloud is not None and self.network is not Network.TCP:
-            self.options = replace(self.options, paths=Paths(self.cloud.paths))
+        if self.options.paths is None and self.fabric_entry is not None and self.network is not Network.TCP:
+            self.options = replace(self.options, paths=Paths(self.fabric_entry.paths))
 
     @property
     def n_servers(self) -> int:

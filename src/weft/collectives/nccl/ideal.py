@@ -66,7 +66,7 @@ def ideal_networks(
     switch_ns = timings().switch_ns(_SWITCHES.get(rules.technology, ""), rules.technology)
     between_us = (switches * switch_ns + (switches + 1) * (_CABLE_NS + line.fec_ns)) / 1000
     carried = transport or transport_of(adapter)
-    if cloud and rules.technology is Technology.ETHERNET and not carried:
+    if cloud and rules.technology is Technology.ETHERNET and not _is_virtual(carried):
         between_us += times().network.cloud_ethernet_us
     between: Network
     if kind is sim.Network.TCP:
@@ -103,6 +103,11 @@ def tcp_gbyte_s(connections: int) -> float:
 def transport_of(adapter: str) -> str:
     """Return the transport of NCCL's messages over this adapter, if it is neither RDMA nor sockets."""
     return next((entry.transport for entry in catalog.interconnects() if adapter and entry.adapter == adapter), "")
+
+
+def _is_virtual(transport: str) -> bool:
+    """Return whether the times of a transport's adapter include the delay of virtual machines."""
+    return any(entry.virtual for entry in catalog.interconnects() if entry.transport == transport)
 
 
 def _card_of(transport: str) -> str:

@@ -20,6 +20,7 @@ from weft.collectives.nccl.network import Network, Networks, Pattern
 from weft.collectives.ranks import Ranks
 from weft.collectives.schedules.tree import parents, twin_parents
 from weft.errors import ConfigError
+from weft.fabric import catalog
 from weft.fabric.model import Fabric
 from weft.routing.rails import needs_subnets, rail_subnets
 from weft.sim import engine as sim
@@ -53,13 +54,24 @@ def measure(
     """Run the patterns between the servers of a job; the fabric must be routed."""
     if len(ranks.servers) < 2:
         raise ConfigError(f"{ranks.servers[0]} is alone: a network is measured between two servers or more")
+    options = _with_own_paths(ranks, options or Options())
     results, networks = {}, {}
     for pattern in patterns:
         traffic = pattern_traffic(ranks, pattern, connections)
         networks[pattern], results[pattern] = measure_traffic(
-            ranks.fabric, traffic, options or Options(), connections=connections, engine=engine
+            ranks.fabric, traffic, options, connections=connections, engine=engine
         )
     return Measured(networks=networks, results=results)
+
+
+def _with_own_paths(ranks: Ranks, options: Options) -> Options:
+    """Return the options with the paths of the adapters' own transport, unless paths are requested."""
+    model = ranks.fabric.port(int(ranks.adapters.ravel()[0])).node.model
+    own = next((each for each in catalog.interconnects() if each.transport and each.adapter == model), None)
+    chooses = own is not None and options.network in (None, sim.Network(own.network))
+    if not (own and chooses) or options.paths is not None or "ar_group" not in vars(ranks.fabric.tables):
+        return options
+    return replace(options, paths=sim.Paths(own.paths))
 
 
 def measure_traffic(

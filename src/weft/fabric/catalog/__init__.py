@@ -138,7 +138,7 @@ class Server(Entry, frozen=True, forbid_unknown_fields=True, kw_only=True):
     def card_for(self, interconnect: Interconnect) -> Adapter:
         """Return the adapter for a fabric: the server's own card if it has the fabric's speed.
 
-        A cloud's transport runs on the cloud's own adapter.
+        A transport runs on the adapter of its fabric: a cloud's own, or a SuperNIC.
         """
         if interconnect.transport:
             return adapter(interconnect.adapter)
@@ -149,9 +149,9 @@ class Server(Entry, frozen=True, forbid_unknown_fields=True, kw_only=True):
         )
 
     def _split(self, card: str) -> int:
-        """Return the number of ports of the box's own card in the mode `card`, for each port in the template."""
+        """Return the number of ports of `card` for each port in the template: of the box's own card in another mode."""
         own, other = server(self.box).adapter, adapter(card)
-        return other.ports // own.ports if own.card == other.card else 1
+        return other.ports // own.ports if own.card == other.card or other.all_ports else 1
 
     def _variant(self, card: str, cards: int) -> Server:
         own, split = server(self.box), self._split(card)

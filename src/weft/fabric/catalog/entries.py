@@ -122,6 +122,7 @@ class Adapter(_Line, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
     vendor: str
     pcie: str  # the whole card: `16xPCIe5`
+    all_ports: bool = False  # a job uses all ports of the card in every server, not only where it replaces the own one
 
     @property
     def pcie_per_port(self) -> str:
@@ -249,6 +250,8 @@ class Interconnect(Entry, frozen=True, forbid_unknown_fields=True, kw_only=True)
     network: str  # in `weft.sim`: infiniband, roce, tcp, omni-path
     paths: str  # in `weft.sim`: table, adaptive, ecmp, spray
     transport: str = ""  # transport of NCCL's messages, if neither the card's RDMA nor the kernel's sockets
+    virtual: bool = False  # between virtual machines of a cloud, whose delay is in the times of the adapter
+    headlines_only: bool = False  # vendors' headlines are all that is published about its throughput
 
     @property
     def summary(self) -> str:
