@@ -11,9 +11,10 @@ from tests.tenants.memory import MemoryDriver
 from tests.tenants.wanted import EXAMPLE, INTENTS, fabric, intent
 
 from weft.errors import SubnetError
+from weft.sm.conf.qos_options import QosOptions
 from weft.tenants.apply import apply, apply_change, plan_change, remove_all
-from weft.tenants.drivers.driver import FabricChangedError
-from weft.tenants.partitions import Allocation, Inventory
+from weft.tenants.drivers.driver import Checked, FabricChangedError
+from weft.tenants.partitions import Allocation, Inventory, Member, Partition
 from weft.tenants.reconcile import Names, compare, lines, records
 
 
@@ -144,9 +145,61 @@ def test_drifted_ports_are_in_the_plan_and_repaired_by_apply(tmp_path):
     driver.drift.append("h2/1: lacks P_Key 0x8100")
     change = plan_change(driver, expected)
     assert (change.plan.is_empty, change.is_empty, change.drift) == (True, False, ("h2/1: lacks P_Key 0x8100",))
-    assert "1 ports differ" in change.summary
+    assert change.summary == "1 ports differ from the subnet manager's configuration, to repair."
+    assert driver.drift, "a plan repairs nothing"
     apply_change(driver, change)
     assert plan_change(driver, expected).is_empty
+    driver.drift.append("h2/1: lacks P_Key 0x8100")
+    assert plan_change(driver, remove_all(expected)).summary == (
+        "Plan: 0 to create, 1 to change, 3 to destroy. "
+        "1 ports differ from the subnet manager's configuration, to repair."
+    )
+
+
+def test_ports_that_differ_after_one_repair_are_an_error(tmp_path):
+    driver, expected = MemoryDriver(fabric(8, ports=2)), intent(tmp_path, EXAMPLE)
+    apply(driver, expected)
+    calls: list[bool] = []
+    driver.check = lambda repair: calls.append(repair) or Checked(differences=tuple("abcdef"), repaired=())
+    with pytest.raises(SubnetError, match=r"memory still differs after the repair: a; b; c; d$"):
+        apply(driver, expected)
+    assert calls == [False, True, False]
+
+
+def test_changed_options_and_lanes_are_printed_and_recorded():
+    """Of lanes only the options that differ are printed."""
+    lanes = QosOptions(high_limit=4, vlarb_low=((0, 64), (1, 64)), sl2vl=(0, 1) * 8)
+    limited = Partition(name="a", p_key=1, sl=2, mtu_bytes=4096, members={0x101: Member(full=False)})
+    before = Allocation(partitions={1: limited}, default_is_full=False, lanes=lanes)
+    after = Allocation(partitions={1: Partition(name="a", p_key=1, ipoib=True)}, lanes=replace(lanes, high_limit=5))
+    names = Names(fabric())
+    assert [*lines(compare(before, after), names)] == [
+        "~ a=0x0001, IPoIB",
+        "    ~ ipoib off -> on",
+        "    ~ sl 2 -> 0",
+        "    ~ mtu_bytes 4096 -> none",
+        "    - h1 limited",
+        "~ Default=0x7fff",
+        "    ~ members limited -> full",
+        "~ lanes",
+        "    ~ high_limit 4 -> 5",
+    ]
+    assert [*lines(compare(before, replace(before, lanes=None)), names)] == [
+        "- lanes",
+        "    - high_limit 4",
+        "    - vlarb_low 0:64,1:64",
+        "    - sl2vl 0,1,0,1,0,1,0,1,0,1,0,1,0,1,0,1",
+    ]
+    partition, default, changed = records(compare(before, after), names)
+    member = {"guid": "0x0000000000000101", "port": "h1/1", "is_there": True, "before": "limited", "after": None}
+    assert (partition["p_key"], partition["sl"], partition["ipoib"]) == ("0x0001", 0, True)
+    assert (partition["members"], partition["changed"]["sl"]) == ([member], {"before": 2, "after": 0})
+    assert default == {
+        "action": "change", "what": "Default", "p_key": "0x7fff", "before": "limited", "after": "full"
+    }  # fmt: skip
+    assert (changed["action"], changed["before"]["high_limit"], changed["after"]["high_limit"]) == ("change", "4", "5")
+    ends = [(before, replace(before, lanes=None)), (replace(before, lanes=None), before)]
+    assert [records(compare(*pair), names)[0]["action"] for pair in ends] == ["destroy", "create"]
 
 
 def test_a_record_of_a_port_has_its_name_and_whether_it_is_in_the_fabric():

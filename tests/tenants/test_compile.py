@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import msgspec
 import pytest
 from hypothesis import given, settings
@@ -11,7 +13,7 @@ from weft.fabric.files.lab.document import Document
 from weft.tenants.compile import compile_intent
 from weft.tenants.intent import Class, IntentError, lines_of
 from weft.tenants.partitions import Allocation, Inventory, Member, Partition
-from weft.tenants.quality import lay_lanes
+from weft.tenants.quality import check_shares, lay_lanes
 
 
 def test_tenants_are_full_members_and_limited_ones_of_a_service(tmp_path):
@@ -46,6 +48,7 @@ def test_without_classes_there_is_one_lane(tmp_path):
     assert (compiled.allocation.lanes, compiled.needs) == (None, ())
 
 
+OTHERS = Partition(name="theirs", p_key=0x6000, members={0x801: Member()}, sl=3)
 ONE_CLASS = '[class.mpi]\nshare = 50\n[tenant.acme]\nhosts = ["h1"]\nclass = "mpi"\n'
 
 
@@ -84,6 +87,7 @@ ONE_CLASS = '[class.mpi]\nshare = 50\n[tenant.acme]\nhosts = ["h1"]\nclass = "mp
         ("[class.a]\nshare = 60\n[class.b]\nshare = 50", "class b: the shares add up to 110 %, more than a link"),
         ("[class.a]\nshare = 60\n[class.b]\nshare = 40", "leaves nothing for traffic without a class"),
         ("[class.a]\nshare = 0", "share must be 1 to 99 %, got 0"),
+        ("[class.a]\nshare = 100", "share must be 1 to 99 %, got 100"),
         ('[class.a]\nshare = 20\npriority = "high"', 'priority = "high" needs at least 50 % in total, got 20'),
         ('[class.a]\nshare = 1\npriority = "high"', 'priority = "high" needs at least 50 % in total, got 1'),
         ("[class.a]\nshare = 98", "2 % for no class and 98 % for a need 14 entries"),
@@ -103,6 +107,64 @@ def test_invalid_intents_are_refused_with_a_reason(tmp_path, text, said):
     assert said in refusal(tmp_path, text, fabric(), foreign_p_keys=frozenset({0x666}))
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[tenant.a]\nhosts = ["h[1-3]"]\nquota = { ports = 3 }',
+        ONE_CLASS + "quota.share = 50",
+        'p_keys = "0x10-0x20"\n[tenant.a]\np_key = 0x20\n[tenant.b]\np_key = 0x10',
+        'p_keys = "0x0001-0x7ffe"\n[tenant.a]\np_key = 0x7ffe',
+    ],
+)
+def test_values_at_their_limit_are_allowed(tmp_path, text):
+    assert compile_intent(intent(tmp_path, text), fabric(data_vls=2))
+    check_shares({"a": Class(share=60), "b": Class(share=39)})
+
+
+def test_a_p_key_that_becomes_free_is_assigned_last(tmp_path):
+    """Another request for the P_Key of a partition goes first, and the partition gets a new one."""
+    text = 'p_keys = "0x1-0x2"\n'
+    before = Allocation(partitions={1: Partition(name="old", p_key=1)})
+
+    def p_keys(tenants: str) -> dict[str, int]:
+        compiled = compile_intent(intent(tmp_path, text + tenants), fabric(), before=before)
+        return {partition.name: p_key for p_key, partition in compiled.allocation.partitions.items()}
+
+    assert p_keys("[tenant.a]") == {"a": 2}
+    assert p_keys("[tenant.a]\n[tenant.b]") == {"b": 1, "a": 2}
+    assert p_keys("[tenant.old]\n[tenant.a]\np_key = 1") == {"a": 1, "old": 2}
+
+
+def test_service_levels_follow_the_order_of_classes(tmp_path):
+    text = '[class.x]\nshare = 20\n[class.y]\nshare = 20\n[tenant.a]\nclass = "y"\n[tenant.b]\nclass = "x"'
+    compiled = compile_intent(intent(tmp_path, text), fabric())
+    assert {lane.name: lane.sl for lane in compiled.needs} == {"no class": 0, "x": 1, "y": 2}
+
+
+def test_lanes_stay_while_a_partition_outside_p_keys_uses_them(tmp_path):
+    lanes, _ = lay_lanes({"mpi": Class(share=50)}, {"mpi": 3})
+    expected = intent(tmp_path, 'p_keys = "0x1-0xff"\n[tenant.a]')
+    for sl, kept in ((3, lanes), (0, None)):
+        before = Allocation(partitions={0x6000: replace(OTHERS, sl=sl)}, lanes=lanes)
+        assert compile_intent(expected, fabric(), before=before).allocation.lanes == kept
+
+
+def test_notes_name_tenants_without_ports_or_with_limited_members_only(tmp_path):
+    text = """
+        [tenant.none]
+        [tenant.single]
+        hosts = ["h1"]
+        membership = "limited"
+        [tenant.pair]
+        hosts = ["h2", "h3"]
+        membership = "limited"
+    """
+    assert compile_intent(intent(tmp_path, text), fabric()).notes == (
+        "tenant none has no ports",
+        "tenant pair has limited members only: they do not reach each other",
+    )
+
+
 def test_more_lanes_than_a_port_has_are_refused(tmp_path):
     output = refusal(tmp_path, ONE_CLASS, fabric(data_vls=1))
     assert output.startswith("tenants.toml:5: tenant acme: 2 lanes are needed")
@@ -113,8 +175,21 @@ def test_shares_are_refused_if_they_need_more_entries_than_the_arbitration_table
     """ConnectX adapters have 8 entries of at most 255 units."""
     options, _ = lay_lanes({"mpi": Class(share=96.5)}, {"mpi": 1})
     assert len(options.vlarb_low) == 8
-    with pytest.raises(IntentError, match="need 9 entries of the arbitration table, which has 8"):
+    with pytest.raises(IntentError, match=r"class mpi: .* need 9 entries of the arbitration table, which has 8"):
         lay_lanes({"mpi": Class(share=96.6)}, {"mpi": 1})
+    with pytest.raises(IntentError, match=r"class b: 1 % for b and 60 % for a need .* entries"):
+        lay_lanes({"a": Class(share=60), "b": Class(share=1)}, {"a": 1, "b": 2})
+
+
+def test_lanes_are_ordered_by_service_level_and_list_the_share_that_they_get():
+    options, lanes = lay_lanes({"a": Class(share=60, priority="high"), "b": Class(share=13)}, {"a": 2, "b": 1})
+    assert (options.high_limit, options.sl2vl) == (2, (0, 1, 2, *[0] * 13))
+    assert [(lane.name, lane.vl, lane.is_high, lane.given_percent) for lane in lanes] == [
+        ("no class", 0, False, 22.5),
+        ("b", 1, False, 10.8),
+        ("a", 2, True, 66.7),
+    ]
+    assert lay_lanes({"a": Class(share=60)}, {"a": 1})[0].high_limit == 0
 
 
 def test_an_error_outside_the_lines_of_a_document_has_no_line(tmp_path):
@@ -146,9 +221,6 @@ def test_an_exclusive_tenant_cannot_have_the_subnet_managers_port(tmp_path):
     assert compile_intent(
         intent(tmp_path, '[tenant.a]\nhosts = ["h1"]\nexclusive = false'), present
     ).allocation.partitions
-
-
-OTHERS = Partition(name="theirs", p_key=0x6000, members={0x801: Member()}, sl=3)
 
 
 def test_partitions_outside_p_keys_are_kept(tmp_path):

@@ -231,6 +231,14 @@ def test_lanes_of_service_levels_are_read_over_a_carrier(net):
     assert all((row == lanes).all() for row in read)
 
 
+def test_forwarding_tables_of_several_blocks_are_read_over_a_carrier(tmp_path):
+    net = managed(weft.load("fat-tree:hosts=64,radix=16"), Allocation(), tmp_path)
+    fabric = read_fabric(LocalCarrier(net.subnet, slot(net, "h1"), sleep=net.clock.sleep))
+    ends = int(net.fabric.tables.lid.max()) + 1
+    assert ends > 64
+    assert sorted(map(bytes, fabric.tables.lft[:, 1:ends])) == sorted(map(bytes, net.fabric.tables.lft[:, 1:ends]))
+
+
 def test_a_fabric_that_is_not_running_cannot_be_proved():
     with pytest.raises(ConfigError, match="is not running"):
         prove_isolation(weft.load("star:hosts=3"), Allocation())

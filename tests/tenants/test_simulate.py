@@ -8,7 +8,7 @@ import weft
 from weft.errors import ConfigError
 from weft.tenants.compile import compile_intent
 from weft.tenants.intent import parse_intent
-from weft.tenants.simulate import planned_inventory, simulate_quality
+from weft.tenants.simulate import _Places, _worst_case, planned_inventory, simulate_quality
 
 INTENT = {
     "class": {"mpi": {"share": 50, "priority": "high"}, "bulk": {"share": 30}},
@@ -65,6 +65,20 @@ def test_the_same_seed_gives_the_same_figures(quality):
 def test_an_intent_without_contention_is_refused(intent, why):
     with pytest.raises(ConfigError, match=why):
         simulated(intent)
+
+
+def test_bulk_senders_are_few_and_spread_over_leaves():
+    """Hosts 1 to 4 are at the first leaf, 5 to 8 at the second; members that send bulk data send no messages."""
+    fabric = weft.load("fat-tree:hosts=16,radix=8")
+    intent = {
+        "class": {"mpi": {"share": 50, "priority": "high"}, "bulk": {"share": 30}},
+        "tenant": {"red": {"hosts": ["h[9-10]"], "class": "mpi"}},
+        "service": {"storage": {"hosts": ["h[1-8]"], "tenants": "all", "class": "bulk"}},
+    }
+    tenant, load, case = _worst_case(compile_intent(parse_intent(intent), planned_inventory(fabric)), _Places(fabric))
+    assert (tenant.name, load.name, case.receiver, case.ranks) == ("red", "storage", "h9/1", ["h10/1"])
+    assert case.bulk == [f"h{number}/1" for number in (1, 5, 2, 6, 3, 7)]
+    assert (case.sl, case.bulk_sl) == (1, 2)
 
 
 def test_a_server_with_several_adapters_has_its_ports():

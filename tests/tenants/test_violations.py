@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from contextlib import closing
 
+import numpy as np
 import pytest
 from tests.lab.rdma import managed as managed_lab
 from tests.patience import PATIENCE_S
@@ -17,9 +18,10 @@ from weft.mad.ibsim_client import IbsimCarrier
 from weft.mad.local import LocalCarrier
 from weft.mad.packets import bad_q_key
 from weft.tenants.drivers.partition_files import write_partitions
+from weft.tenants.partitions import Allocation
 from weft.tenants.reading import read_fabric
 from weft.tenants.violations import KEY_TRAPS, Watch, attribute, count_violations
-from weft.wire.notice import BadMKeyDetails, GmpNotice, Notice, Trap
+from weft.wire.notice import BadKeyDetails, BadMKeyDetails, BadSwitchPKeyDetails, GmpNotice, Notice, Trap
 from weft.wire.smp import Smp
 
 
@@ -87,6 +89,46 @@ def test_the_sender_of_a_wrong_m_key_is_known_by_the_return_path_of_a_directed_s
 def test_an_unknown_sender_is_named_by_its_lid(net):
     bad_q_key(net.devices, net.fabric["h5/1"].slot, packet(net.fabric, "h2", "h5", 0x8101, slid=999))
     assert told(net)[0].startswith("LID 999 (no tenant) to h5/1 (red)")
+
+
+@pytest.mark.parametrize("enforce", ["both"], indirect=True)
+def test_a_port_with_several_lids_is_known_by_each_of_them(net):
+    """The LIDs before and after belong to other ports or to none."""
+    fabric = net.fabric
+    slot = fabric["h2/1"].slot
+    fabric.tables.lid[slot] = 96
+    fabric.tables.set_lmc(np.array([slot]), np.array([2]))
+    names = [attribute(bad_key(fabric, lid, 1), fabric, Allocation()).sender for lid in (0, 95, 96, 99, 100)]
+    assert names == ["LID 0", "LID 95", "h2/1", "h2/1", "LID 100"]
+
+
+@pytest.mark.parametrize("enforce", ["both"], indirect=True)
+@pytest.mark.parametrize(
+    ("at", "number", "dropped_at", "sender", "forged"),
+    [
+        ("leaf1/0", 1, "leaf1/1", "h1/1", True),  # on its way in from h1
+        ("leaf1/0", 3, "leaf1/3", "h2/1", False),  # between switches
+        ("leaf2/0", 1, "leaf2/1", "h2/1", False),  # on its way out to h3
+        (None, 1, "LID 999", "h2/1", False),  # at an unknown switch
+    ],
+)
+def test_a_switch_port_with_a_host_identifies_the_sender(net, at, number, dropped_at, sender, forged):
+    """A switch that does not give its LID is the issuer of the notice."""
+    fabric = net.fabric
+    lids = [int(fabric.tables.lid[fabric[name].slot]) for name in ("h2/1", "h3/1")]
+    switch = int(fabric.tables.lid[fabric[at].slot]) if at else 999
+    for inside, issuer in ((switch, 0), (0, switch)):
+        details = BadSwitchPKeyDetails.pack(
+            lid_addr1=lids[0], lid_addr2=lids[1], sw_lid_addr=inside, port_no=number, p_key=0x8102
+        )
+        notice = GmpNotice.pack(trap_number=Trap.BAD_SWITCH_P_KEY, issuer_lid=issuer, data_details=details)
+        violation = attribute(GmpNotice.unpack(notice), fabric, Allocation())
+        assert (violation.at, violation.sender, violation.source_is_forged) == (dropped_at, sender, forged)
+
+
+def bad_key(fabric, sender: int, receiver: int) -> GmpNotice:
+    details = BadKeyDetails.pack(lid_addr1=sender, lid_addr2=receiver, key=0x8101)
+    return GmpNotice.unpack(GmpNotice.pack(trap_number=Trap.BAD_P_KEY, issuer_lid=receiver, data_details=details))
 
 
 def test_ports_count_dropped_packets(net, enforce):

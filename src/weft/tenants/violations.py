@@ -78,15 +78,16 @@ def attribute(notice: GmpNotice, fabric: Fabric, allocation: Allocation) -> Viol
         return _m_key_violation(notice, fabric, allocation)
     details = (BadSwitchPKeyDetails if trap == Trap.BAD_SWITCH_P_KEY else BadKeyDetails).unpack(notice.data_details)
     sender, receiver = (_end(fabric, lid) for lid in (details.lid_addr1, details.lid_addr2))
-    at, forged = receiver, False
+    at, at_lid, forged = receiver, details.lid_addr2, False
     if isinstance(details, BadSwitchPKeyDetails):
-        at, behind = _switch_port(fabric, details.sw_lid_addr or notice.issuer_lid, details.port_no)
+        at_lid = details.sw_lid_addr or notice.issuer_lid
+        at, behind = _switch_port(fabric, at_lid, details.port_no)
         if behind is not None and behind != receiver:  # so the packet was dropped on its way in
             forged, sender = behind != sender, behind
     key = details.p_key if isinstance(details, BadSwitchPKeyDetails) else details.key
     return Violation(
         trap=trap,
-        at=_name(fabric, at, details.lid_addr2),
+        at=_name(fabric, at, at_lid),
         sender=_name(fabric, sender, details.lid_addr1),
         sender_partitions=_partitions(fabric, sender, allocation),
         receiver=_name(fabric, receiver, details.lid_addr2),

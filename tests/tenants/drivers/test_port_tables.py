@@ -60,7 +60,11 @@ def test_index_0_is_checked(net):
     assert differences(net, [red], frozenset(), None) == ["h1/1 has 0x7fff at index 0, not 0x0101"]
     set_keys(net, "h1/1", 0x8101, 0x7FFF)
     assert differences(net, [red], frozenset(), None) == []
+    set_keys(net, "h1/1", 0x8200, 0x8101, 0x7FFF)
+    assert differences(net, [red], frozenset({0x200}), None) == ["h1/1 has 0x0200 at index 0, not 0x0101"]
     plain = Partition(name="red", p_key=0x101, members={guid(net, "h1/1"): Member()})
+    assert differences(net, [plain], frozenset({0x200}), None) == []
+    set_keys(net, "h1/1", 0x8101, 0x7FFF)
     assert differences(net, [plain], frozenset(), None) == ["h1/1 has 0x0101 at index 0, not 0x7fff"]
 
 
@@ -77,12 +81,13 @@ def test_default_is_checked_unless_the_operator_has_rules(net):
     assert differences(net, [], frozenset(), False) == []
 
 
-def test_tables_of_enforcing_switch_ports_are_checked(net):
+@pytest.mark.parametrize("side", ["inbound", "outbound"])
+def test_tables_of_enforcing_switch_ports_are_checked(net, side):
     red = Partition(name="red", p_key=0x101, members={guid(net, "h1/1"): Member()})
     set_keys(net, "h1/1", 0x7FFF, 0x8101)
     facing = net.fabric["h1/1"].peer
     row = net.fabric.tables.port_info[facing.slot]
-    row[:] = np.frombuffer(PortInfo.unpack(row.tobytes()).replace(partition_enforcement_inbound=1).raw, np.uint8)
+    row[:] = np.frombuffer(PortInfo.unpack(row.tobytes()).replace(**{f"partition_enforcement_{side}": 1}).raw, np.uint8)
     assert differences(net, [red], frozenset(), None) == [f"{facing} lacks 0x8101"]
     set_keys(net, str(facing), 0x7FFF, 0x8101)
     assert differences(net, [red], frozenset(), None) == []

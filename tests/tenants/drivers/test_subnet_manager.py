@@ -60,6 +60,21 @@ def test_only_ports_of_adapters_that_have_a_guid_can_be_members():
     assert (port.data_vls, port.p_keys, port.lid) == (4, 32, 2)
     alone = msgspec.structs.replace(subnet, ports=msgspec.structs.replace(subnet.ports, peer=[-1] * 4))
     assert inventory_of(alone, 0x21).ports[0].data_vls == 8
+    first = msgspec.structs.replace(subnet.ports, peer=[1, 0, -1, -1], data_vls=[2, 8, 8, 4])
+    assert inventory_of(msgspec.structs.replace(subnet, ports=first), 0x21).ports[0].data_vls == 2
+
+
+def test_a_standby_manager_reports_its_master_as_a_difference():
+    status = SimpleNamespace(sm_state="standby", master="0x0001", subnet="")
+    checks = []
+    manager = SimpleNamespace(status=lambda: status, path="sm", check=lambda repair: checks.append(repair))
+    driver = ManagerDriver(manager)
+    assert driver.check(repair=True).differences == ("this subnet manager is standby; 0x0001 is the master",)
+    status.sm_state = "master"
+    driver.check(repair=True)
+    assert (checks, driver.title) == ([True], "the subnet manager at sm")
+    status.subnet = "lab mine"
+    assert driver.title == "lab mine"
 
 
 def test_written_definitions_are_not_parsed_again(monkeypatch):

@@ -10,8 +10,9 @@ from tests.tenants.drivers.small_ufm import SmallUfm, running
 from tests.tenants.drivers.test_killed import two
 
 from weft.errors import ConfigError, SubnetError
-from weft.tenants.drivers.ufm import UfmDriver
+from weft.tenants.drivers.ufm import UfmDriver, _end_ports
 from weft.tenants.drivers.ufm_rest import UfmClient
+from weft.tenants.drivers.ufm_shapes import UfmPort
 from weft.tenants.partitions import Allocation, Partition
 
 GUIDS = {f"h{number}": 0x1000 + number for number in range(2, 6)}
@@ -102,6 +103,28 @@ def test_ports_of_a_host_with_several_adapters_have_adapter_names():
         ("dgx1/mlx5_3/1", "dgx1"),
         ("h1/1", "h1"),
     ]
+
+
+def test_a_port_that_ufm_describes_partly_is_named_by_its_node():
+    """Two adapters without a description have their GUIDs as names."""
+    ports = [UfmPort(guid=f"{guid:016x}", name=f"{guid - 1:016x}_1", system_name="h1") for guid in (0x11, 0x21)]
+    ports.append(UfmPort(guid="31", lid=7, number=2, logical_state="Down"))
+    assert [(port.name, port.host, port.number, port.lid, port.is_active) for port in _end_ports(ports)] == [
+        ("h1/0000000000000010/1", "h1", 1, 0, False),
+        ("h1/0000000000000020/1", "h1", 1, 0, False),
+        ("H-0000000000000031/2", "H-0000000000000031", 2, 7, False),
+    ]
+
+
+def test_a_p_key_that_another_owner_has_is_refused(ufm):
+    driver = UfmDriver(UfmClient(ufm.url, token="t"), range(0x100, 0x200))
+    for p_key in (0x0FF, 0x200):
+        with pytest.raises(ConfigError, match="is not managed by weft"):
+            driver.write(
+                Allocation(partitions={p_key: Partition(name="a", p_key=p_key)}, default_is_full=False),
+                over=driver.read(),
+            )
+    assert ufm.changes == 0
 
 
 def test_p_keys_outside_the_pool_are_foreign(ufm):
