@@ -116,6 +116,111 @@ def test_what_cannot_be_is_refused_with_its_line_and_the_rule(line, rule):
     assert (caught.value.line, caught.value.read) == (2, line)
 
 
+_32, _64, _256 = ((1 << bits) - 1 for bits in (32, 64, 256))
+LIMITS = {
+    **dict.fromkeys(("guid", "m_key", "sm_key", "sa_key", "subnet_prefix", "cc_key"), (0, _64)),
+    **dict.fromkeys(("sm_sl", "local_phy_errors_threshold", "overrun_errors_threshold", "sm_priority"), (0, 15)),
+    **dict.fromkeys(("packet_life_time", "head_of_queue_lifetime", "leaf_head_of_queue_lifetime"), (0, 31)),
+    **dict.fromkeys(("lmc", "vl_stall_count", "leaf_vl_stall_count"), (0, 7)),
+    **dict.fromkeys(("sweep_interval", "max_msg_fifo_timeout", "transaction_retries"), (0, _32)),
+    **dict.fromkeys(("sminfo_polling_timeout", "polling_retry_number", "transaction_timeout"), (1, _32)),
+    **dict.fromkeys(("cc_max_outstanding_mads", "flap_limit"), (1, _32)),
+    **{f"qos{kind}_max_vls": (0, 15) for kind in ("", "_ca", "_sw0", "_swe", "_rtr")},
+    **{f"qos{kind}_high_limit": (-1, 255) for kind in ("", "_ca", "_sw0", "_swe", "_rtr")},
+    **{f"cc_sw_cong_setting_{kind}_mask": (0, _256) for kind in ("victim", "credit")},
+    **{f"cc_sw_cong_setting_{kind}threshold": (0, 15) for kind in ("", "credit_starvation_")},
+    **{f"cc_ca_cong_setting_{kind}": (0, 0xFFFF) for kind in ("port_control", "control_map")},
+    "m_key_lease_period": (0, 0xFFFF),
+    "m_key_protection_level": (0, 3),
+    "max_op_vls": (1, 5),
+    "subnet_timeout": (0, 31),
+    "max_wire_smps": (0, 0x7FFF_FFFF),
+    "cc_sw_cong_setting_control_map": (0, _32),
+    "cc_sw_cong_setting_packet_size": (0, 255),
+    "cc_sw_cong_setting_marking_rate": (0, 0xFFFF),
+    "max_vls": (1, 15),
+}
+
+
+def test_numbers_have_the_limits_of_their_fields():
+    """The limits are those of the field in an attribute, or of OpenSM's type; max_wire_smps 0 is no limit."""
+    names = {
+        line.split()[0] for line in write_options(Options()).splitlines() if re.fullmatch(r"\w+ [-0-9a-fx]+", line)
+    }
+    assert names == LIMITS.keys()
+    for name, (low, high) in LIMITS.items():
+        for value in (low, high):
+            parse(f"{name} {value}")
+        for value in (low - 1, high + 1):
+            with pytest.raises(FileError, match=name):
+                parse(f"{name} {value}")
+
+
+@pytest.mark.parametrize(
+    ("kind", "good", "bad"),
+    [
+        (kinds.RateTable(1), [((0, 0),), ((3, 16383),)], [(), ((0, 0),) * 2, ((4, 0),), ((0, 16384),), ((-1, 0),)]),
+        (kinds.RateTable(2), [(), ((0, 0),) * 2], [((0, 0),) * 3]),
+        (kinds.Seconds(), [0, 0.5, 1e9], [-0.1, float("inf"), "1"]),
+        (kinds.Number(2, 4), [2, 4], [1, 5, True, 2.0]),
+        (kinds.ByServiceLevel(kinds.Number(0, 7)), [(0,) * 16, (7,) * 16], [(0,) * 15, (0,) * 17, (8,) * 16]),
+        (kinds.File(), [None, Path("a")], ["a", Path("a#"), Path("(null)")]),
+    ],
+)
+def test_a_kind_of_value_holds_values_up_to_its_limits(kind, good, bad):
+    assert [kind.holds(value) for value in good] == [True] * len(good)
+    assert [kind.holds(value) for value in bad] == [False] * len(bad)
+
+
+@pytest.mark.parametrize(
+    ("text", "number"), [("0", 0), ("00", 0), ("07", 7), ("-010", -8), ("0x10", 16), ("10", 10), ("-1", -1)]
+)
+def test_numbers_are_read_as_c_reads_them(text, number):
+    assert kinds.read_number(text) == number
+
+
+@pytest.mark.parametrize("levels", ["-1 3", "16 3", "1", "1 2 3"])
+def test_a_line_for_a_service_level_needs_one_from_0_to_15_and_a_number(levels):
+    with pytest.raises(FileError, match="a service level from 0 to 15, a blank, and a number from 0 to 65,535"):
+        parse(f"cc_ca_cong_setting_ccti_timer {levels}")
+
+
+@pytest.mark.parametrize(
+    ("line", "path"), [('log_file "a"', "a"), ("log_file 'a", "'a"), ("log_file \"a'", "\"a'"), ('log_file "', '"')]
+)
+def test_one_pair_of_equal_quotes_is_removed(line, path):
+    assert parse(line).log_file == Path(path)
+
+
+@pytest.mark.parametrize(
+    ("good", "bad"),
+    [
+        ({"max_vls": 1}, {"max_vls": 0}),
+        ({"max_vls": 15}, {"max_vls": 16}),
+        ({"high_limit": 0}, {"high_limit": -1}),
+        ({"high_limit": 255}, {"high_limit": 256}),
+        ({"vlarb_high": ((14, 255),) * 64}, {"vlarb_high": ((0, 1),) * 65}),
+        ({"vlarb_low": ((0, 0),)}, {"vlarb_low": ()}),
+        ({"vlarb_low": ((14, 0),)}, {"vlarb_low": ((15, 0),)}),
+        ({"vlarb_low": ((0, 255),)}, {"vlarb_low": ((0, 256),)}),
+        ({"vlarb_low": ((1, 1),)}, {"vlarb_low": ((-1, 1),)}),
+        ({"sl2vl": (0, 15) * 8}, {"sl2vl": (0, 16) * 8}),
+        ({"sl2vl": (15,) * 16}, {"sl2vl": (15,) * 17}),
+    ],
+)
+def test_qos_options_are_allowed_up_to_their_limits(good, bad):
+    assert QosOptions(**good)
+    with pytest.raises(ConfigError, match=f"{next(iter(bad))} .* is refused: it must be"):
+        QosOptions(**bad)
+
+
+def test_opensms_lanes_are_the_defaults():
+    assert (DEFAULTS.max_vls, DEFAULTS.high_limit) == (15, 0)
+    assert DEFAULTS.vlarb_high == ((0, 4), *((vl, 0) for vl in range(1, 15)))
+    assert DEFAULTS.vlarb_low == ((0, 0), *((vl, 4) for vl in range(1, 15)))
+    assert DEFAULTS.sl2vl == (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 7)
+
+
 def test_an_unknown_name_is_refused_with_its_line_and_near_ones():
     with pytest.raises(UnknownName, match=r"'sm_prio'; did you mean.*sm_priority(.|\n)*opensm\.conf:3"):
         parse("", "lmc 1", "sm_prio 3")

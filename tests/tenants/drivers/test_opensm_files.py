@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -161,6 +162,9 @@ def test_a_process_that_is_not_opensm_is_not_signalled(tmp_path):
         finally:
             other.kill()
         other.wait()
+        without_handler = OpenSmDriver(**paths, signal=os.getpid(), carrier=carrier)
+        with pytest.raises(SubnetError, match="which SIGHUP would kill"):  # it handles SIGINT, not SIGHUP
+            without_handler._check_process()
         by_number = OpenSmDriver(**paths, signal=other.pid, carrier=carrier, timeout_s=1)
         for signal_it in (by_number._check_process, by_number._signal):
             with pytest.raises(SubnetError, match=f"cannot signal process {other.pid}: .*No such"):
