@@ -47,6 +47,12 @@ def test_ports_are_told_in_words_and_an_unknown_code_as_empty_or_0():
     slot = view.fabric.find_port("h1/1").slot
     for field in (PortInfo.neighbor_mtu, PortInfo.mtu_cap, PortInfo.vl_cap, PortInfo.port_physical_state):
         field.set(view.port_info[slot], 15)
+    for code, vls in enumerate((0, 1, 2, 4, 8, 15, 0)):
+        PortInfo.vl_cap.set(view.port_info[slot], code)
+        assert take_inventory(view).ports.data_vls[at] == vls
+    for code, widths in ((0, []), (1, ["1x"]), (3, ["1x", "4x"]), (31, ["1x", "4x", "8x", "12x", "2x"]), (255, [])):
+        PortInfo.link_width_supported.set(view.port_info[slot], code)
+        assert sorted(take_inventory(view).ports.supported_width[at]) == sorted(widths)
     after = take_inventory(view)
     assert (after.ports.mtu_bytes[at], after.ports.mtu_cap_bytes[at], after.ports.data_vls[at]) == (0, 0, 0)
     assert after.ports.physical_state[at] == ""

@@ -171,6 +171,42 @@ def test_ports_that_come_and_go_are_announced(desk):
     ]
 
 
+def test_without_an_earlier_sweep_or_subscribers_nothing_is_announced(desk):
+    desk.state.subscriptions.announce_ports(desk.view, desk.view, PREFIX)
+    subscribe(desk)
+    desk.state.subscriptions.announce_ports(None, desk.view, PREFIX)
+    assert not desk.state.subscriptions.take()
+
+
+def test_the_number_of_an_ended_subscription_is_used_again(desk):
+    for trap in (64, 65, 66):
+        subscribe(desk, trap_number=trap)
+    subscribe(desk, subscribe=0, trap_number=65, qpn=1)
+    subscribe(desk, trap_number=67)
+    assert [(item.info.trap_number, item.number) for item in desk.state.subscriptions.all] == [
+        (64, 0),
+        (66, 2),
+        (67, 1),
+    ]
+
+
+def test_trust_of_a_repeated_subscription_stays(desk):
+    subscribe(desk, sm_key=SA_KEY)
+    subscribe(desk)
+    assert [item.trusted for item in desk.state.subscriptions.all] == [True]
+
+
+def test_a_watched_port_may_always_know_of_itself(desk):
+    """Other subscribers without a common partition hear nothing; those to all ports or to a GID stay."""
+    subscribe(desk, "h3", lid_range_begin=1, lid_range_end=0xBFFF)
+    subscribe(desk, "h2")
+    subscribe(desk, "h4", gid=desk.gid("h3"))
+    for name, key in (("h1", 0x8001), ("h2", 0x8001), ("h3", 0x8002), ("h4", 0x8001)):
+        desk.put_into_partition(name, key)
+    assert listeners(desk, gid_notice(Trap.GID_IN_SERVICE, desk.gid("h3"), desk.view, PREFIX)) == [desk.lid("h3")]
+    assert len(desk.state.subscriptions.all) == 3
+
+
 def taken(desk):
     return [(to, GmpNotice.unpack(SaMad.data.get(mad))) for mad, to in desk.state.subscriptions.take()]
 
