@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,13 +11,15 @@ from tests.sm.desk import SA_KEY, Desk
 
 from weft.ids import Gid
 from weft.mad import faults
-from weft.sm.mcast.groups import BLOCK, Groups
+from weft.sm.mcast.groups import BLOCK, Groups, _as_record
 from weft.sm.pkey.partitions import NO_FILE, Group, Partition, Partitions
+from weft.sm.pkey.partitions_conf import parse_partitions
 from weft.wire.bulk import fill
 from weft.wire.mad import Method
 from weft.wire.notice import GmpNotice, Trap
 from weft.wire.port_info import PortInfo
 from weft.wire.sa import InformInfo, MCMemberRecord, Rate, SaAttribute, SaMad, SaStatus, Selector
+from weft.wire.smp import SwitchInfo
 
 BROADCAST = int(Gid.parse("ff12:401b:ffff::ffff:ffff"))
 GOOD = int(Gid.parse("ff12:a01c:fe80::1234:5678"))
@@ -416,6 +420,41 @@ def test_mlids_are_never_given_twice_and_blocks_are_filled_first(wishes):
     assert all(groups.by_mlid[group.mlid] is group for group in groups.by_mgid.values())
     if len(set(wishes)) <= BLOCK:
         assert max(groups.by_mlid, default=0) < 0xC000 + BLOCK
+
+
+def test_a_group_gets_the_mlid_that_it_asks_for_if_that_is_free():
+    groups = Groups(last_mlid=0xC005)
+    freed = [groups.create(MCMemberRecord(mgid=number)) for number in range(3)]
+    for group in freed:
+        groups.join(group, 1, 1)
+        groups.leave(group, 1)
+    assert groups.create(MCMemberRecord(mgid=10, mlid=0xC001)).mlid == 0xC001
+    groups.last_mlid = 0xC001
+    assert groups.create(MCMemberRecord(mgid=11, mlid=0xC002)).mlid == 0xC000, "the table has no room for it"
+    assert groups.create(MCMemberRecord(mgid=12)) is None
+
+
+@pytest.mark.parametrize(("room", "count"), [(0, 0), (1, 1), (2, 2), (3, 2)])
+def test_groups_of_partitions_that_find_no_mlid_are_listed(desk, room, count):
+    """The last MLID of the smallest table is used; a freed one serves if no new one is left."""
+    partitions = parse_partitions("Default=0x7fff,ipoib:\n mgid=ff12::7\n ALL=full;")
+    fill(desk.view.switch_info, SwitchInfo.multicast_fdb_cap, room)
+    groups = Groups(_fresh=0xC000 + (room == 0) * 0x4000)
+    groups.settle(desk.view, partitions, life_time=18)
+    assert (len(groups.by_mgid), len(groups.without_mlid)) == (count, 2 - count)
+    assert {group.mlid - 0xC000 for group in groups.by_mgid.values()} == set(range(count))
+    if room == 1:
+        fill(desk.view.switch_info, SwitchInfo.multicast_fdb_cap, 2)
+        groups._fresh, groups._freed = 0xC002, deque([0xC001])
+        groups.settle(desk.view, partitions, life_time=18)
+        assert groups.without_mlid == []
+        assert all(group.well_known for group in groups.by_mgid.values())
+
+
+def test_hop_limits_of_groups_end_at_the_subnet_only_for_link_local_ones():
+    groups = parse_partitions("Default=0x7fff,ipoib:\n mgid=ff15::7,scope=5\n ALL=full;").partitions[0].groups
+    records = [_as_record(group, 0x7FFF, 18) for group in groups]
+    assert [(record.scope, record.hop_limit, record.p_key) for record in records] == [(2, 0, 0xFFFF), (5, 255, 0xFFFF)]
 
 
 def test_freed_mlids_wait_longest():

@@ -19,7 +19,7 @@ from weft.routing.engine import Options as RoutingOptions
 from weft.routing.route import route
 from weft.sm.discovery.known import carried_over
 from weft.sm.mcast.groups import RECEIVES
-from weft.sm.mcast.trees import _wide, fill_trees, upload_multicast
+from weft.sm.mcast.trees import _found_top, _may_differ, _room, _wide, fill_trees, upload_multicast
 from weft.sm.port_info import activate, arm, wanted_settings
 from weft.sm.ucast.lids import choose_lids
 from weft.wire.bulk import column, fill
@@ -305,6 +305,35 @@ def test_a_block_that_the_tables_grow_by_is_read_from_switches_without_a_multica
         view.port_info[view.fabric.first_port] = infos
     assert upload_multicast(desk.state.sender, view, desk.state.known) == []
     assert tables.mft.any() == has_top
+
+
+def test_ports_from_16_on_are_in_the_second_position_of_the_table():
+    desk = Desk("star:hosts=20")
+    ports = {name: desk.view.fabric[f"{name}/1"].peer.number for name in ("h2", "h20")}
+    assert min(ports.values()) < 16 < max(ports.values())
+    group = new_group(desk, *ports)
+    assert desk.reprogram() == []
+    assert mask(desk.net.devices.tables.mft, 0, group.mlid) == set(ports.values())
+    check_delivery(desk, group)
+
+
+@pytest.mark.parametrize(("top", "found"), [(0xBFFF, 0xBFFF), (0xC000, 0xC000), (0xFFFE, 0xFFFE), (0xFFFF, 0xBFFF)])
+def test_a_top_that_is_no_multicast_lid_is_that_of_an_empty_table(top, found):
+    view = Desk("star:hosts=2").view
+    fill(view.switch_info, SwitchInfo.multicast_fdb_top, top)
+    assert _found_top(view)[view.is_switch].tolist() == [found]
+
+
+def test_tables_that_were_never_read_are_written_where_they_have_entries_or_had_some():
+    view = Desk("star:hosts=2").view
+    switches, new = np.flatnonzero(view.is_switch), np.zeros((1, 3, 1, 32), np.uint16)
+    new[0, 2, 0, 5] = 1
+    for top, blocks in ((0xBFFF, [False, False, True]), (0xC000, [True, False, True]), (0xC020, [True, True, True])):
+        fill(view.switch_info, SwitchInfo.multicast_fdb_top, top)
+        assert _may_differ(view, switches, new)[0, :, 0].tolist() == blocks
+    for cap, blocks in ((0, [False] * 3), (32, [True, False, False]), (33, [True, True, False])):
+        fill(view.switch_info, SwitchInfo.multicast_fdb_cap, cap)
+        assert _room(view, switches, 3)[0, :, 0].tolist() == blocks
 
 
 def activate_all(desk):

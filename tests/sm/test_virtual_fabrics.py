@@ -159,6 +159,54 @@ def test_fabrics_of_one_qos_group_share_its_level_and_bandwidth():
     assert read.shares[1].bandwidth_percent == 90
 
 
+def test_settings_without_a_counterpart_are_noted():
+    qos = """<QOS>1</QOS><HoqLife>8ms</HoqLife><PreemptRank>4294967296</PreemptRank><MulticastSL>0</MulticastSL>
+    <HighPriority>1</HighPriority><Bandwidth>10%</Bandwidth><Member>Hosts</Member>"""
+    notes = parse_virtual_fabrics(config(fabric("A", qos))).partitions.notes
+    assert [note.partition(": ")[2] for note in notes] == [
+        "PreemptRank of A has no counterpart here: ignored",
+        "HoqLife of A has no counterpart here: ignored",
+        "A has high priority: its bandwidth of 10 % is ignored",
+    ]
+    for quiet in ("<HighPriority>1</HighPriority>", "<Bandwidth>10%</Bandwidth>"):
+        text = config(fabric("A", f"<QOS>1</QOS>{quiet}<Member>Hosts</Member>"))
+        assert parse_virtual_fabrics(text).partitions.notes == ()
+    with pytest.raises(FileError, match="<PreemptRank> to be at most 4294967296"):
+        parse_virtual_fabrics(config(fabric("A", qos.replace("4294967296", "4294967297"))))
+    both = "<QOSGroup>Net</QOSGroup><QOS>1</QOS><Member>Hosts</Member><MaxMTU>2048</MaxMTU><MaxRate>Unlimited</MaxRate>"
+    net = "<QOSGroup><Name>Net</Name><Enable>1</Enable></QOSGroup>"
+    assert [
+        note.partition(": ")[2] for note in parse_virtual_fabrics(config(fabric("A", both), qos=net)).partitions.notes
+    ] == [
+        "Virtual Fabric A names a QOSGroup: its own QoS settings are ignored",
+        "MaxMTU of Virtual Fabric A does not limit paths: ignored",
+    ]
+
+
+def test_shares_may_fill_the_link_up_to_the_share_of_traffic_without_qos():
+    def of_bandwidth(percent: int) -> str:
+        return fabric("A", f"<QOS>1</QOS><Bandwidth>{percent}%</Bandwidth><Member>Hosts</Member>")
+
+    assert shares(of_bandwidth(95))[-1] == ("no QoS", 1, 5, False)
+    with pytest.raises(FileError, match="not 96 %"):
+        shares(of_bandwidth(96))
+    open_one = fabric("B", "<QOS>1</QOS><Member>Hosts</Member>")
+    assert [share[2] for share in shares(of_bandwidth(94) + open_one)] == [94, 1, 5]
+    with pytest.raises(FileError, match="not 95 %"):
+        shares(of_bandwidth(95) + open_one)
+
+
+def test_there_are_16_service_levels():
+    classes = "".join(fabric(f"V{number}", "<QOS>1</QOS><Member>Hosts</Member>") for number in range(15))
+    assert sorted(share[1] for share in shares(classes)) == [*range(16)]
+    with pytest.raises(FileError, match="at most 16 QOSGroups and Virtual Fabrics with QoS, not 17"):
+        shares(classes + fabric("V15", "<QOS>1</QOS><Member>Hosts</Member>"))
+    top = "<QOS>1</QOS><BaseSL>{}</BaseSL><Member>Hosts</Member>"
+    assert shares(fabric("A", top.format(15)))[0][1] == 15
+    with pytest.raises(FileError, match="<BaseSL> to be at most 15"):
+        shares(fabric("A", top.format(16)))
+
+
 @given(st.lists(st.one_of(st.none(), st.integers(1, 40)), max_size=6))
 @settings(max_examples=60)
 def test_shares_fill_the_link_or_are_refused(percents):
@@ -187,6 +235,39 @@ def test_groups_without_mgids_are_those_of_ipoib():
     assert (red.groups[0].rate, red.groups[0].mtu, len(red.groups)) == (16, 5, 8)
     assert str(red.groups[0].mgid) == "ff12:401b:8010:0000:0000:0000:ffff:ffff"
     assert red.groups[0].q_key == 0x0B1B
+
+
+@pytest.mark.parametrize(
+    ("mtu", "rate", "codes"),
+    [
+        ("", "", (4, 15)),
+        ("<MTU>2048</MTU>", "<Rate>25g</Rate>", (4, 15)),
+        ("<MTU>4096</MTU>", "<Rate>50g</Rate>", (5, 20)),
+        ("<MTU>8192</MTU>", "<Rate>75g</Rate>", (5, 20)),
+        ("<MTU>10240</MTU>", "<Rate>100g</Rate>", (5, 16)),
+    ],
+)
+def test_sizes_and_rates_of_groups_have_the_standards_codes(mtu, rate, codes):
+    """An MTU or a rate that InfiniBand does not have is the next lower one, with a note."""
+    flags = "<TClass>255</TClass><FlowLabel>0xfffff</FlowLabel><QKey>0xffffffff</QKey>"
+    group = f"<MulticastGroup><Create>1</Create><PKey>0x0010</PKey>{mtu}{rate}{flags}</MulticastGroup>"
+    read = parse_virtual_fabrics(config(fabric("Red", "<PKey>0x10</PKey><Member>Hosts</Member>"), multicast=group))
+    (first, *_) = read.partitions.partitions[0].groups
+    assert (first.mtu, first.rate) == codes
+    assert (first.t_class, first.flow_label, first.q_key) == (0xFF, 0xFFFFF, 0xFFFFFFFF)
+    notes = sum("InfiniBand has no" in note for note in read.partitions.notes)
+    assert notes == ("8192" in mtu or "10240" in mtu) + ("75g" in rate)
+
+
+def test_groups_that_are_not_created_or_have_no_fabric_are_left_out():
+    group = "<MulticastGroup><Create>{}</Create><VirtualFabric>{}</VirtualFabric></MulticastGroup>"
+    multicast = group.format(0, "Red") + group.format(1, "Nobody")
+    read = parse_virtual_fabrics(config(fabric("Red", "<Member>Hosts</Member>"), multicast=multicast))
+    assert not any(partition.groups for partition in read.partitions.partitions)
+    assert any("no enabled Virtual Fabric is meant by Nobody" in note for note in read.partitions.notes)
+    twice = group.format(1, "Red") * 2
+    read = parse_virtual_fabrics(config(fabric("Red", "<Member>Hosts</Member>"), multicast=twice))
+    assert [len(partition.groups) for partition in read.partitions.partitions] == [8, 0]
 
 
 def test_groups_by_mgid_belong_to_the_fabric_that_they_name():
@@ -219,6 +300,29 @@ REFUSED = {
     "bad GUID": (
         config("", groups=GROUPS.replace("<PortGUID>0x", "<PortGUID>g"), admin=ADMIN.replace("Switches", "One")),
         "GUID",
+    ),
+    "widest range": (
+        config("", groups=GROUPS.replace("[2-4]", "[1-100001]"), admin=ADMIN.replace("Switches", "Low")),
+        "less than 100,000",
+    ),
+    "unknown selection": (
+        config("", groups=GROUPS.replace("<Select>SWE0</Select>", "<Select>Most</Select>")),
+        "or Select All, Self, SWE0",
+    ),
+    "unknown node type": (config("", groups=GROUPS.replace("SWE0</Select>", "x</Select>")), "NodeType FI or SW"),
+    "key of zero": (config(fabric("Red", "<PKey>0</PKey><Member>Low</Member>")), "from 0x1 to 0x7fff"),
+    "flag of two": (config(fabric("Red", "<Security>2</Security><Member>Low</Member>")), "to be at most 1"),
+    "bandwidth of zero": (
+        config(fabric("Red", "<QOS>1</QOS><Bandwidth>0%</Bandwidth><Member>Low</Member>")),
+        "from 0x1 to 0x64",
+    ),
+    "bandwidth above all": (
+        config(fabric("Red", "<QOS>1</QOS><Bandwidth>101%</Bandwidth><Member>Low</Member>")),
+        "from 0x1 to 0x64",
+    ),
+    "MGID in one half": (
+        config("", multicast="<MulticastGroup><Create>1</Create><MGID>0xff12</MGID></MulticastGroup>"),
+        "an MGID of two hexadecimal numbers",
     ),
     "groups in a ring": (
         config("", groups=GROUPS.replace("<Select>SWE0</Select>", "<IncludeGroup>Switches</IncludeGroup>")),

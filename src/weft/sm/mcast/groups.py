@@ -97,13 +97,13 @@ class Groups:
 
     # -- from one moment to the next ------------------------------------------------------------------------------
 
-    def create(self, record: MCMemberRecord, *, well_known: bool = False) -> Group | None:
+    def create(self, record: MCMemberRecord) -> Group | None:
         """Create a group without members, with the MLID of the record if it is free; return None if none is left."""
         mlid = self._take_mlid(record.mlid)
         if mlid is None:
             return None
         nobody = {"port_gid": 0, "join_state": 0, "proxy_join": 0}
-        group = Group(MCMemberRecord(**record.as_dict() | nobody | EXACTLY | {"mlid": mlid}), well_known=well_known)
+        group = Group(MCMemberRecord(**record.as_dict() | nobody | EXACTLY | {"mlid": mlid}))
         self.by_mgid[group.mgid] = self.by_mlid[mlid] = group
         return group
 
@@ -159,7 +159,7 @@ class Groups:
         for mgid, (definition, p_key) in required.items():
             existing = self.by_mgid.get(mgid)
             if existing is None and self._has_room:
-                existing = self.create(_as_record(definition, p_key, life_time), well_known=True)
+                existing = self.create(_as_record(definition, p_key, life_time))
             elif existing is not None and existing.wanted not in (None, definition):
                 existing.record = _as_record(definition, p_key, life_time).replace(mlid=existing.mlid, **EXACTLY)
             if existing is not None:

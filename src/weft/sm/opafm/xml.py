@@ -98,7 +98,6 @@ def parse(text: str, path: Path | str) -> Element:
     def on_doctype(*_declared: object) -> None:
         raise FileError(path, parser.CurrentLineNumber, "<!DOCTYPE", "no document type and no entities of its own")
 
-    parser.buffer_text = True
     parser.StartElementHandler, parser.EndElementHandler = on_start, on_end
     parser.CharacterDataHandler, parser.StartDoctypeDeclHandler = on_text, on_doctype
     try:
