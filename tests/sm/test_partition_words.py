@@ -8,7 +8,7 @@ from weft.errors import FileError
 from weft.ids import Gid
 from weft.sm.pkey.conf_groups import Flags, broadcast_of, mgid_refusal, refusal, strtoul
 from weft.sm.pkey.partitions import NO_FILE, Group, broadcast_mgid, with_scope
-from weft.sm.pkey.partitions_conf import parse_partitions
+from weft.sm.pkey.partitions_conf import _Reader, parse_partitions
 
 
 @pytest.mark.parametrize(
@@ -127,9 +127,11 @@ def test_a_partition_without_a_p_key_is_that_of_its_name_or_gets_the_lowest_free
     several = parse_partitions("a=0x0102: 0x1; a=0x0201: 0x2; a: 0x3;")
     assert [member.who for member in several.by_p_key(0x0201).members] == [2, 3]
     assert names("x=0x7ffe: ALL;")[0x7FFE] == "x"
+    reader = _Reader("partitions.conf", qos=True)
+    reader.generated = 0x7FFD
+    assert reader.free_p_key() == 0x7FFE
     with pytest.raises(FileError, match="all 32766 are taken"):
-        parse_partitions("".join(f"p{number}: ALL;" for number in range(0x7FFF)))
-    assert len(names("".join(f"p{number}: ALL;" for number in range(0x7FFE)))) == 0x7FFF
+        reader.free_p_key()
 
 
 @pytest.mark.parametrize(("length", "noted"), [(4094, False), (4095, True)])
