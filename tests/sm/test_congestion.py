@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.sm.desk import Desk
 
 import weft
 from weft.mad.carrier import Address, ask
@@ -11,9 +12,17 @@ from weft.mad.local import LocalCarrier
 from weft.mad.subnet import Subnet
 from weft.routing.route import route
 from weft.sm.conf.options import Options, parse_options
-from weft.sm.qos.congestion import adapter_setting, congestion_mads, rate_table, switch_setting
+from weft.sm.discovery.known import carried_over
+from weft.sm.qos.congestion import (
+    adapter_setting,
+    congestion_mads,
+    rate_table,
+    set_up_congestion_control,
+    switch_setting,
+)
+from weft.sm.sender import Sender
 from weft.wire.cc import CACongestionSetting, CcAttribute, CcMad, CongestionControlTable, SwitchCongestionSetting
-from weft.wire.mad import Method
+from weft.wire.mad import MadHeader, Method
 from weft.wire.port_info import PortInfo, PortState
 from weft.wire.smp import SwitchInfo
 
@@ -125,6 +134,31 @@ def test_mads_are_sets_of_class_0x21_with_the_key_to_the_lids_of_their_nodes(sub
     for node, lid in zip(batch.node.tolist(), batch.lids.tolist(), strict=True):
         first = fabric.first_port[node]
         assert lid in fabric.tables.lid[first : first + fabric.nodes.n_ports[node] + 1]
+
+
+def test_nodes_that_refuse_congestion_control_or_do_not_answer_are_named():
+    desk = Desk("star:hosts=3")
+    names, contents = desk.view.fabric.nodes.name, carried_over(None, desk.view)
+    statuses = {"h2": 0x000C, "h3": None}
+
+    class Carrier:
+        def exchange(self, mads, lids, **_):
+            ends = {int(desk.lid(name)): status for name, status in statuses.items()}
+            answers = mads.copy()
+            for row, lid in enumerate(lids.tolist()):
+                MadHeader.status.set(answers[row], ends.get(lid) or 0)
+            return answers, np.array([ends.get(lid, 0) is not None for lid in lids.tolist()])
+
+    sender = Sender(Carrier())
+    assert set_up_congestion_control(sender, desk.view, contents, Options()) == ["h2", "h3"]
+    contents.fresh[names.index("h2")] = False  # it has its settings, or refused them before
+    assert set_up_congestion_control(sender, desk.view, contents, Options()) == ["h3"]
+
+
+@pytest.mark.parametrize(("entries", "blocks"), [(1, 1), (64, 1), (65, 2), (128, 2)])
+def test_a_block_of_rates_has_64_entries(entries, blocks):
+    table = rate_table(Options(cc_cct=((0, 1),) * entries))
+    assert [(block.ccti_limit, len(table)) for block in table] == [(entries - 1, blocks)] * blocks
 
 
 def test_ports_that_do_not_know_the_class_are_left_out(subnet):

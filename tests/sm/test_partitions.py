@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 
 import weft
 from weft.errors import FileError
+from weft.fabric.build import FabricBuilder
 from weft.fabric.files.text import read_text
 from weft.fabric.kinds import NodeKind
 from weft.sm.pkey.partitions import NO_FILE, Everyone, Member, Membership, Partition, Partitions
 from weft.sm.pkey.partitions_conf import parse_partitions
-from weft.sm.pkey.table_upload import _without_what_moves
+from weft.sm.pkey.table_upload import _not_in, _without_what_moves
 from weft.sm.pkey.tables import INBOUND, OUTBOUND, may_talk, wanted_pkeys
 
 FABRIC = weft.load("fat-tree:hosts=8,radix=4,speed=HDR")
@@ -355,6 +356,25 @@ def test_a_switch_that_cannot_hold_the_keys_does_not_check():
     assert result.enforcement[facing["h2"]] == 0
     assert result.enforcement[facing["h3"]] == INBOUND | OUTBOUND
     assert "more P_Keys than the switch can check" in result.notes[0]
+
+
+def test_end_ports_with_a_cable_and_the_managers_own_are_programmed():
+    """An adapter has two ports, of which one has a cable."""
+    builder = FabricBuilder("spare")
+    switch = builder.add_nodes(NodeKind.SWITCH, ["sw"], n_ports=2)
+    builder.add_links(builder.add_nodes(NodeKind.HCA, ["h1", "h2"], n_ports=2), 1, switch, [1, 2], "NDR")
+    fabric = builder.build()
+    for own, expected in (("h1/1", {"sw/0", "h1/1", "h2/1"}), ("h1/2", {"sw/0", "h1/1", "h1/2", "h2/1"})):
+        result = wanted_pkeys(NO_FILE, fabric, fabric[own].slot, part_enforce="off")
+        assert {fabric.port(slot).name for slot in np.flatnonzero(result.programmed).tolist()} == expected
+
+
+@pytest.mark.parametrize(
+    ("table", "other", "new"), [(0x0001, 0x8001, 0), (0x8001, 0x0001, 1), (0x8001, 0x8001, 0), (0x8002, 0x8001, 1)]
+)
+def test_a_full_key_includes_the_limited_one(table, other, new):
+    tables = (np.array([[key, 0]], np.uint16) for key in (table, other))
+    assert len(_not_in(*tables, np.array([0]))[0]) == new
 
 
 # -- who may talk -----------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.sm.desk import Desk
 
 import weft
 from weft.errors import ConfigError
@@ -15,7 +16,12 @@ from weft.fabric.model import Fabric
 from weft.fabric.tables import Tables
 from weft.routing.route import route
 from weft.sm.conf.qos_options import DEFAULTS, DROP, Qos, QosOptions, read_vlarb, write_vlarb
+from weft.sm.discovery.known import carried_over
+from weft.sm.qos.table_upload import _room, _sl2vl_rows
 from weft.sm.qos.tables import Share, fill_qos, from_shares
+from weft.wire.bulk import fill
+from weft.wire.port_info import PortInfo
+from weft.wire.smp import ALL_INPUTS, SwitchInfo
 
 LANES = {1: 1, 2: 2, 3: 4, 4: 8, 5: 15}  # by code
 LOW, HIGH = 0, 1
@@ -131,6 +137,49 @@ def test_lanes_that_routing_needs_stay(spec, engine):
     assert "no weight" in notes[1]
 
 
+@pytest.mark.parametrize(
+    ("is_enhanced", "optimized", "modifiers"),
+    [
+        (0, 0, {0x001, 0x002, 0x102, 0x201}),
+        (1, 0, {0x001, 0x002, 0x102, 0x201, 0x000, 0x100, 0x200}),
+        (0, 1, {ALL_INPUTS | 1, ALL_INPUTS | 2}),
+        (1, 1, {ALL_INPUTS | 0, ALL_INPUTS | 1, ALL_INPUTS | 2}),
+        (1, 2, {0x001, 0x002, 0x102, 0x201, 0x000, 0x100, 0x200}),
+    ],
+)
+def test_a_switch_gets_a_table_for_each_pair_of_used_ports_or_for_all_inputs(is_enhanced, optimized, modifiers):
+    """Port 0 has a table if it is enhanced; a switch of four ports has two hosts here."""
+    builder = FabricBuilder("pair")
+    switch = builder.add_nodes(NodeKind.SWITCH, ["sw"], n_ports=4)
+    builder.add_links(builder.add_nodes(NodeKind.HCA, ["h1", "h2"], n_ports=1), 1, switch, [1, 2], "NDR")
+    desk = Desk(builder.build())
+    view, contents = desk.view, carried_over(None, desk.view)
+    fill(view.switch_info, SwitchInfo.enhanced_port_0, is_enhanced)
+    fill(view.switch_info, SwitchInfo.optimized_sl_to_vl_mapping_programming, optimized)
+    view.fabric.tables.sl2vl[:] = 1
+    adapters, *of_switch = _sl2vl_rows(view, contents)
+    assert sorted(view.name(slot) for slot in adapters[1].tolist()) == ["h1/1", "h2/1"]
+    assert adapters[2].tolist() == [0, 0]
+    assert adapters[0].tolist() == [
+        view.fabric.tables.first_pair[view.fabric.ports.node[slot]] + 1 for slot in adapters[1]
+    ]
+    assert sorted(np.concatenate([part[2] for part in of_switch]).tolist()) == sorted(modifiers)
+    contents.vl_tables[:] = True
+    contents.tables.sl2vl[:] = 1
+    assert sum(len(part[0]) for part in _sl2vl_rows(view, contents)) == 0, "the devices have them"
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "blocks"),
+    [(0, 0, "...."), (1, 0, "x..."), (32, 1, "x.x."), (33, 32, "xxx."), (64, 33, "xxxx")],
+)
+def test_a_port_has_as_many_blocks_of_arbitration_as_entries_need(low, high, blocks):
+    view = Desk("star:hosts=2").view
+    fill(view.port_info, PortInfo.vl_arbitration_low_cap, low)
+    fill(view.port_info, PortInfo.vl_arbitration_high_cap, high)
+    assert _room(view, view.plugged[:1]).tolist() == [[block == "x" for block in blocks]]
+
+
 # -- options -----------------------------------------------------------------------------------------------------------
 
 
@@ -160,6 +209,12 @@ def test_arbitration_is_read_as_it_is_written(entries):
 
 def share(sl: int, percent: float, *, high_priority: bool = False) -> Share:
     return Share(name=f"SL {sl}", sl=sl, bandwidth_percent=percent, high_priority=high_priority)
+
+
+def test_shares_may_fill_the_link_and_all_lanes():
+    assert from_shares([share(0, 60), share(1, 40)]).ca.high_limit == 0
+    assert len(from_shares([share(sl, 6) for sl in range(1, 16)]).ca.vlarb_low) == 15
+    assert from_shares([Share(name="a", sl=15, bandwidth_percent=1)]).ca.vlarb_high == ((0, 0),)
 
 
 @given(st.lists(st.integers(1, 6), min_size=1, max_size=15))

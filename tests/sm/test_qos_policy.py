@@ -161,6 +161,67 @@ def test_a_ulp_is_known_by_service_partition_or_port(line, said, other):
     assert sl(policy, **other) == 0
 
 
+@pytest.mark.parametrize(
+    ("key", "low", "high"),
+    [("sl", 0, 15), ("mtu-limit", 1, 5), ("rate-limit", 2, 24), ("packet-life", 0, 63), ("pkey", 0, 0xFFFF)],
+)
+def test_numbers_of_a_level_have_limits(key, low, high):
+    def level(number: int) -> str:
+        sl = "" if key == "sl" else "sl: 1\n"
+        return f"qos-levels\nqos-level\nname: DEFAULT\n{sl}{key}: {number}\nend-qos-level\nend-qos-levels\n"
+
+    for number in (low, high):
+        assert parse(level(number))
+    for number in (low - 1, high + 1):
+        with pytest.raises(FileError, match=f"a number from {low} to {high}"):
+            parse(level(number))
+
+
+@pytest.mark.parametrize(
+    ("line", "high"), [("service-id", (1 << 64) - 1), ("pkey", 0xFFFF), ("target-port-guid", (1 << 64) - 1)]
+)
+def test_lists_of_ulps_have_limits(line, high):
+    assert ulps(f"any, {line} 0-{high} : 3")
+    with pytest.raises(FileError, match="a number from 0 to"):
+        ulps(f"any, {line} {high + 1} : 3")
+
+
+def test_ports_of_ulps_have_16_bits():
+    """The membership bit of a P_Key is the same bit as port 32768's."""
+    policy = ulps("sdp, port-num 32768-65535 : 3", "any, pkey 0x8005 : 4")
+    assert [sl(policy, service_id=0x10000 + port) for port in (0, 32767, 32768, 65535)] == [0, 0, 3, 3]
+    assert [sl(policy, p_key=p_key) for p_key in (5, 0x8005)] == [4, 4]
+
+
+def test_default_services_of_ulps_are_single_ports():
+    for ulp, port in (("rds", 0x48CA), ("iser", 0x0CBC)):
+        policy, base = ulps(f"{ulp} : 3"), 0x1060000
+        assert [sl(policy, service_id=base + port + step) for step in (-1, 0, 1)] == [0, 3, 0]
+    assert [sl(ulps("sdp : 3"), service_id=number) for number in (0xFFFF, 0x10000)] == [0, 3]
+
+
+def test_sections_need_a_rule_or_a_group():
+    for text, message in (
+        ("qos-ulps\nend-qos-ulps\n", "one rule"),
+        ("port-groups\nend-port-groups\n", "one port-group"),
+    ):
+        with pytest.raises(FileError, match=f"{message} at least"):
+            parse(DEFAULT + text)
+    assert parse(f"{DEFAULT}qos-match-rules\nend-qos-match-rules\n").rules == ()
+
+
+@pytest.mark.parametrize(("name", "is_good"), [("a/P1", True), ("a/p999", True), ("a/P0", False), ("a/P1000", False)])
+def test_a_port_name_ends_with_a_number_from_1_to_999(name, is_good):
+    with contextlib.nullcontext() if is_good else pytest.raises(FileError, match="node description and port number"):
+        group(f"port-name: {name}")
+
+
+def test_the_managers_own_port_belongs_only_to_groups_of_self():
+    own = PortIdentity(guid=7, is_self=True)
+    assert (sl(group("node-type: SELF"), own), sl(group("node-type: SELF"))) == (1, 0)
+    assert sl(group("port-guid: 8"), own) == 0
+
+
 def test_ulps_come_after_rules_and_their_default_after_the_level():
     text = "qos-ulps\ndefault : 7\nipoib : 6\nend-qos-ulps\n"
     rule = "qos-match-rule\npkey: 0x7fff\nqos-level-name: whole set\nend-qos-match-rule\n"

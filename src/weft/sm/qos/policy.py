@@ -317,12 +317,12 @@ class _Parser:
         return value
 
     def ranges(self, block: _Block, key: str, high: int) -> Ranges:
-        return tuple(self.each(block, key, lambda line, text: self.range(line, text, high)))
+        return tuple(self.each(block, key, lambda line, text: self.range(line, text, key, high)))
 
-    def range(self, line: int, text: str, high: int) -> tuple[int, int]:
+    def range(self, line: int, text: str, key: str, high: int) -> tuple[int, int]:
         """Read `7` or `7-9`, in either order; P_Keys lose the membership bit, as in OpenSM."""
         ends = [self.checked(line, end.strip(), 0, high) for end in text.split("-", 1)]
-        if high == _P_KEY:
+        if key == "pkey":
             ends = [end & 0x7FFF for end in ends]
         return min(ends), max(ends)
 
@@ -348,7 +348,7 @@ class _Parser:
         """Return the rule of a ULP, which is identified by service ID, partition or port."""
         if ulp in _ULP_SERVICES and key in (None, "port-num"):
             base, first, last = _ULP_SERVICES[ulp]
-            ports = ((first, last),) if value is None else self.listed(line, value, _PORT)
+            ports = ((first, last),) if value is None else self.listed(line, value, "port-num", _PORT)
             return Rule(level=level, service_ids=tuple((base + low, base + high) for low, high in ports))
         if ulp == "ipoib" and key is None:
             return Rule(level=level, p_keys=((_IPOIB_P_KEY, _IPOIB_P_KEY),))
@@ -356,15 +356,15 @@ class _Parser:
             forms = "; ".join(f"{name}, {form}" for name, keys in _ULP_KEYS.items() for form in keys)
             self.refuse(line, f"{ulp}, {key}" if key else ulp, f"default; sdp; rds; iser; ipoib; {forms}")
         if key == "pkey":
-            return Rule(level=level, p_keys=self.listed(line, value, _P_KEY))
+            return Rule(level=level, p_keys=self.listed(line, value, key, _P_KEY))
         if key == "service-id":
-            return Rule(level=level, service_ids=self.listed(line, value, _LONG))
-        group = (PortGroup(name=f"{ulp}, {key}", guids=self.listed(line, value, _LONG)),)
+            return Rule(level=level, service_ids=self.listed(line, value, key, _LONG))
+        group = (PortGroup(name=f"{ulp}, {key}", guids=self.listed(line, value, key, _LONG)),)
         at_source, at_target = key.startswith("source"), key.endswith("target-port-guid")
         return Rule(level=level, sources=group if at_source else (), destinations=group if at_target else ())
 
-    def listed(self, line: int, text: str, high: int) -> Ranges:
-        return tuple(self.range(line, part, high) for part in _split(text))
+    def listed(self, line: int, text: str, key: str, high: int) -> Ranges:
+        return tuple(self.range(line, part, key, high) for part in _split(text))
 
 
 _ULP = re.compile(r"(?P<ulp>\w+)(?:\s*,\s*(?P<key>[a-z-]+)\s+(?P<list>[^:]+?))?\s*:\s*(?P<sl>\w+)")
