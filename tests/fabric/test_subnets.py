@@ -61,16 +61,12 @@ def test_router_does_not_change_the_tiers():
         ("subnets:2,of=star:hosts=64", "has 0 free switch ports"),
         ("subnets:2,of=subnets:2,of=star:hosts=2", "has routers already"),
         ("subnets:2,of=nosuch:hosts=2", "no topology 'nosuch'"),
+        ("subnets:2,of=star:hosts=2,planes=2", "each plane is a subnet of its own already"),
     ],
 )
 def test_wrong_spec_is_refused_with_the_rule(spec, said):
     with pytest.raises(ConfigError, match=said):
         weft.load(spec)
-
-
-def test_commands_for_one_subnet_refuse_several():
-    with pytest.raises(ConfigError, match="routing works on one subnet; subnets:2,of=star:hosts=2 has 2"):
-        weft.route("subnets:2,of=star:hosts=2")
 
 
 @pytest.mark.parametrize("name", ["two.yaml", "two.ibnetdiscover"])

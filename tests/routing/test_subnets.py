@@ -9,11 +9,11 @@ from weft.errors import ConfigError
 from weft.fabric.build import FabricBuilder
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
-from weft.fabric.subnets import subnets_of
+from weft.fabric.subnets import subnets_of, take_subnet
 from weft.fabric.tables import NO_ROUTE
 from weft.routing.engine import Options
 from weft.routing.route import route
-from weft.routing.subnets import _find_loop, _router_steps, _take_subnet, check_subnets
+from weft.routing.subnets import _find_loop, _router_steps, check_subnets
 
 
 def test_every_subnet_is_proved_and_named():
@@ -69,7 +69,7 @@ def test_packets_of_a_router_wait_for_those_of_hosts_to_another(hosts, routers, 
     verdict = check_subnets(fabric)
     assert all(subnet.ok for subnet in verdict.subnets)
     assert verdict.ok == (not any(steps.values()))
-    own = _take_subnet(fabric, subnets_of(fabric)[0])
+    _, own = take_subnet(fabric, subnets_of(fabric)[0])
     assert _router_steps(route(own, Options()).fabric) == steps
 
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from weft.routing.engine import Options
     from weft.routing.quality import PatternLoad, Quality
     from weft.routing.route import Routing
+    from weft.routing.subnets import SubnetsCheck
 
 
 _QUICK_S = 5.0  # calculations below this are timed a second time: the first may have compiled the kernels
@@ -33,7 +34,7 @@ class Evaluation:
 
     routing: Routing
     calculation_s: float
-    verdict: TableCheck
+    verdict: TableCheck | SubnetsCheck
     quality: Quality | None  # None: fewer than two hosts, no traffic to measure
 
 
@@ -67,7 +68,7 @@ def route(
     compare
         Print the alternatives side by side: route with every suitable engine.
     dump
-        The folder for dumps in OpenSM's formats, which ibdmchk reads.
+        The folder for dumps in OpenSM's formats, which ibdmchk reads; several subnets get a folder each.
     picture
         The picture to write: a histogram of link load, .png, .svg or .pdf; with --compare for every engine.
     seed
@@ -133,7 +134,7 @@ def _route_rails(fabric: Fabric, options: Options, seed: int, faults: Sequence[s
     with _progress(3 * len(parts)) as step:
         results = [_evaluate(part.fabric, options, seed, step) for part in parts]
     if form.is_data:
-        rails = [{"rails": part.rails} | _facts(result) for part, result in zip(parts, results, strict=True)]
+        rails = [{"rails": part.rails} | _facts(each) for part, each in zip(parts, results, strict=True)]
         print_data(form, _head(fabric, options, seed) | {"subnets": rails}, "subnets")
     else:
         print(f"{fabric.spec} needs more LIDs than a subnet has; each rail is routed as a subnet.")
@@ -168,8 +169,8 @@ def _compare(fabric: Fabric, options: Options, seed: int, picture: Path | None, 
         _draw(picture, fabric, list(results.values()))
     if form.is_data:
         engines = [_facts(result) | {"calculation_s": result.calculation_s} for result in results.values()]
-        facts = _head(fabric, options, seed) | {"auto": chosen, "engines": engines, "cannot": refused}
-        print_data(form, facts, "engines")
+        head = _head(fabric, options, seed)
+        print_data(form, head | {"auto": chosen, "engines": engines, "cannot": refused}, "engines")
         return
     _print_comparison(fabric, results, refused, chosen)
     report_written(picture)
@@ -181,11 +182,11 @@ def _compare(fabric: Fabric, options: Options, seed: int, picture: Path | None, 
 def _evaluate(
     fabric: Fabric, options: Options, seed: int, step: Step, *, faults: Sequence[str] = (), again: bool = False
 ) -> Evaluation:
-    from weft.routing.check import check
     from weft.routing.patterns import host_ports
     from weft.routing.quality import measure
     from weft.routing.route import reroute
     from weft.routing.route import route as route_fabric
+    from weft.routing.subnets import check_all
 
     step(f"{options.engine}: routing")
     begin = time.perf_counter()
@@ -200,20 +201,24 @@ def _evaluate(
 
         routing = reroute(break_permanently(routing.fabric, faults), routing)
     step(f"{routing.engine}: proving")
-    verdict = check(routing.fabric)
+    verdict = check_all(routing.fabric)
     step(f"{routing.engine}: measuring")
     quality = measure(routing.fabric, seed=seed) if len(host_ports(routing.fabric)) > 1 else None
     return Evaluation(routing=routing, calculation_s=calculation_s, verdict=verdict, quality=quality)
 
 
 def _dump(result: Evaluation, folder: Path) -> None:
+    """Write dumps: of several subnets, each into a folder of its own."""
     from weft.fabric.files.opensm import write_dumps
+    from weft.fabric.subnets import by_subnet
 
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(f"cannot make the folder {folder}: {error.strerror}") from error
-    write_dumps(result.routing.fabric, folder)
+    for name, subnet in by_subnet(result.routing.fabric).items():
+        place = folder / name
+        try:
+            place.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"cannot make the folder {place}: {error.strerror}") from error
+        write_dumps(subnet, place)
 
 
 def _draw(path: Path, fabric: Fabric, results: list[Evaluation]) -> None:
@@ -322,13 +327,8 @@ def _comparison_row(name: str, result: Evaluation) -> tuple[Cell, ...]:
 
 
 def _head(fabric: Fabric, options: Options, seed: int) -> dict[str, Any]:
-    return {
-        "weft": __version__,
-        "spec": fabric.spec,
-        "changes": fabric.changes,
-        "options": asdict(options),
-        "seed": seed,
-    }
+    run = {"weft": __version__, "spec": fabric.spec, "changes": fabric.changes}
+    return run | {"options": asdict(options), "seed": seed}
 
 
 def _facts(result: Evaluation) -> dict[str, Any]:
@@ -386,8 +386,7 @@ def check(
         report(description=f"proving {spec}")
         verdict = check_tables(fabric, tables=tables, hosts_only=hosts_only, paths=paths)
     if form.is_data:
-        facts = {"ok": verdict.ok, "changes": fabric.changes, "missing": verdict.missing}
-        print_data(form, facts | asdict(verdict))
+        print_data(form, {"ok": verdict.ok, "changes": fabric.changes, "missing": verdict.missing} | asdict(verdict))
     else:
         out = console()
         for change in fabric.changes:

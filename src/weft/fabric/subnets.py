@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,6 +69,28 @@ def subnets_of(fabric: Fabric) -> tuple[SubnetPart, ...]:
     return tuple(parts)
 
 
+def take_subnet(fabric: Fabric, part: SubnetPart) -> tuple[NDArray[np.bool_], Fabric]:
+    """Return one subnet as a mask of nodes and a fabric: with its routers, whose other ports have no cables."""
+    keep = np.zeros(len(fabric.nodes), bool)
+    keep[part.nodes] = keep[fabric.ports.node[part.router_ports]] = True
+    inside = np.isin(fabric.ports.node, part.nodes)
+    inside[part.router_ports] = True
+    links = inside[fabric.links.a] & inside[fabric.links.b]
+    own = fabric.subset(keep, links)
+    return keep, replace(own, spec=f"subnet {part.number}")
+
+
+def by_subnet(fabric: Fabric) -> dict[str, Fabric]:
+    """Return each of several subnets by the name of its folder, `subnet1`; one subnet by an empty name."""
+    parts = subnets_of(fabric)
+    return {f"subnet{part.number}": take_subnet(fabric, part)[1] for part in parts} if len(parts) > 1 else {"": fabric}
+
+
+def choose_router(interface_id: int, count: int) -> int:
+    """Return which of several routers leads to a port, by the second half of its GID."""
+    return crc32(interface_id.to_bytes(8, "big")) % count
+
+
 def require_one_subnet(fabric: Fabric, purpose: str) -> None:
     """Raise ConfigError for a fabric of several subnets; `purpose` is the subject of the message."""
     count = len(subnets_of(fabric))
@@ -93,6 +116,11 @@ def build_subnets(text: str, load: Callable[[str], Fabric]) -> Fabric:
         raise ConfigError(f"{KEYWORD}: of={spec} is not InfiniBand: routers join InfiniBand subnets")
     if len(part.of_kind(NodeKind.ROUTER)):
         raise ConfigError(f"{KEYWORD}: of={spec} has routers already: give a spec of one subnet")
+    if part.planes > 1:
+        raise ConfigError(
+            f"{KEYWORD}: of={spec} has {part.planes} planes, and each plane is a subnet of its own already: leave out "
+            f"planes=, or use planes= without {KEYWORD}"
+        )
     parts = [_renamed(part, number) for number in range(1, count + 1)]
     return _join(parts, routers, f"{KEYWORD}:{count}{f',routers={routers}' if routers > 1 else ''},of={part.spec}")
 

@@ -29,6 +29,7 @@ class Tables:
     """The tables of a fabric with `n_ports[node]` ports per node and `switches` among them."""
 
     paths: HostPaths | None = None  # as path records told the hosts; None: no host has queried
+    subnet: NDArray[np.int32] | None = None  # of each port, if several are joined: `joined_subnets`
 
     def __init__(self, n_ports: NDArray[np.int16], switches: NDArray[np.int32]) -> None:
         self._n_ports = n_ports

@@ -14,6 +14,7 @@ from weft.errors import ConfigError
 from weft.fabric.files.hostlist import natural
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
+from weft.fabric.subnets import subnets_of
 from weft.routing.dragonfly import find_groups
 from weft.routing.engine import CannotRoute, Subnet
 from weft.routing.product import NotAProduct, factorise, find_neighbours
@@ -24,12 +25,14 @@ Flows = NDArray[np.int32]  # [flow, 0 sender | 1 receiver] -> host
 def host_ports(fabric: Fabric) -> NDArray[np.int32]:
     """Return the slots of adapter ports with a LID that are connected to a switch, in the order of the fabric.
 
-    Where planes are written out, port 1 stands for those of all planes.
+    Where planes are written out, port 1 stands for those of all planes. Routers between subnets send
+    nothing of their own.
     """
     ports, kind = fabric.ports, fabric.nodes.kind
     plugged = np.flatnonzero((ports.peer >= 0) & (fabric.tables.lid > 0))
     plugged = plugged[fabric.network_links[ports.link[plugged]]]
-    sends = np.isin(kind[ports.node[plugged]], (NodeKind.HCA, NodeKind.ROUTER))
+    senders = (NodeKind.HCA,) if len(subnets_of(fabric)) > 1 else (NodeKind.HCA, NodeKind.ROUTER)
+    sends = np.isin(kind[ports.node[plugged]], senders)
     on_switch = kind[ports.node[ports.peer[plugged]]] == NodeKind.SWITCH
     slots: NDArray[np.int32] = plugged[sends & on_switch].astype(np.int32)
     if fabric.expanded:

@@ -1,4 +1,4 @@
-"""Routes of planes that differ: each plane is routed by itself, as a subnet with LIDs of its own."""
+"""Routes of planes that differ, and of several subnets: each is routed by itself, with LIDs of its own."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from weft.fabric.tables import NO_ROUTE, Tables
 
 
 def merge_tables(fabric: Fabric, members: Sequence[NDArray[np.bool_]], parts: Sequence[Tables]) -> Tables:
-    """Return the tables of an expanded fabric from those of its planes, whose nodes are masks of the whole."""
+    """Return the tables of a fabric from those of its planes or subnets, whose nodes are masks of the whole."""
     tables, groups = fabric.tables.like(), 0
     if any("addresses" in vars(part) for part in parts):
         tables.addresses = np.zeros(len(fabric.ports), np.int32)
@@ -45,7 +45,7 @@ def merge_tables(fabric: Fabric, members: Sequence[NDArray[np.bool_]], parts: Se
 
 
 def _merge_lanes(tables: Tables, part: Tables, nodes: NDArray[np.intp]) -> None:
-    """Copy the SL to VL tables of a plane; an adapter keeps the last plane's, since all use the same engine."""
+    """Copy the SL to VL tables of a part; an adapter or router in several parts keeps those of the last."""
     if "sl2vl" not in vars(part):
         return
     counts = np.diff(np.append(part.first_pair, len(part.sl2vl)))

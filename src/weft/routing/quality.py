@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.errors import ConfigError, SubnetError
+from weft.fabric.joined_subnets import join_subnets
 from weft.fabric.kernels.forwarding import arrays
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
@@ -97,7 +98,7 @@ def measure(fabric: Fabric, *, seed: int = 1, bisections: int = 100) -> Quality:
     if fabric.expanded:
         planes = [measure(part, seed=seed, bisections=bisections) for _, part in split_planes(fabric)]
         return min(planes, key=lambda plane: (plane.hosts, plane.bisection.mean))
-    network = _Network(fabric)
+    network = _Network(join_subnets(fabric))
     load = network.load_all_to_all()
     n = len(network.host)
     patterns = [network.summarize("all-to-all", n * (n - 1), load), network.measure_flows("ring", shift(n, 1))]

@@ -17,7 +17,7 @@ from weft.errors import ConfigError, SimulationBug, UnknownName, WeftError
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
 from weft.fabric.planes import expand, split_planes
-from weft.fabric.subnets import require_one_subnet
+from weft.fabric.subnets import subnets_of, take_subnet
 from weft.fabric.tables import NO_ROUTE, Tables
 from weft.routing import ENGINES, OPENSM_ENGINES
 from weft.routing.check import check
@@ -52,9 +52,8 @@ def route(fabric: Fabric, options: Options | None = None, previous: NDArray[np.u
     that the engine still allows are kept, and those that differ are counted.
     """
     options = options or Options()
-    require_one_subnet(fabric, "routing")
-    if fabric.expanded:
-        return _route_planes(fabric, [route(part, options) for _, part in split_planes(fabric)])
+    if parts := _split(fabric):
+        return _join(fabric, parts, [route(part, options) for _, part in parts])
     return _route(_subnet(fabric, options, previous), options)
 
 
@@ -65,10 +64,9 @@ def reroute(fabric: Fabric, before: Routing, previous: NDArray[np.uint8] | None 
     hold other
     tables than `before`. If `auto` chose the engine and it cannot route the remaining fabric, another one is chosen.
     """
-    if fabric.expanded:
-        old = [part for _, part in split_planes(expand(before.fabric))]
-        parts = [part for _, part in split_planes(fabric)]
-        return _route_planes(fabric, [reroute(part, _plane_before(part, before, old)) for part in parts])
+    if parts := _split(fabric):
+        old = [part for _, part in _split(expand(before.fabric))]
+        return _join(fabric, parts, [reroute(part, _part_before(part, before, old)) for _, part in parts])
     subnet = _subnet(fabric, before.options, _carried_over(fabric, before.fabric) if previous is None else previous)
     options = replace(before.options, engine=before.engine, root=_choose_root(subnet, before))
     try:
@@ -80,16 +78,23 @@ def reroute(fabric: Fabric, before: Routing, previous: NDArray[np.uint8] | None 
     return replace(routing, options=before.options, root=options.root)
 
 
-def _plane_before(part: Fabric, before: Routing, old: Sequence[Fabric]) -> Routing:
-    """Return the routing that a plane had before."""
+def _split(fabric: Fabric) -> list[tuple[NDArray[np.bool_], Fabric]]:
+    """Return the planes or the subnets of a fabric, each with a mask of its nodes; none if it is one subnet."""
+    if fabric.expanded:
+        return split_planes(fabric)
+    parts = subnets_of(fabric)
+    return [take_subnet(fabric, part) for part in parts] if len(parts) > 1 else []
+
+
+def _part_before(part: Fabric, before: Routing, old: Sequence[Fabric]) -> Routing:
+    """Return the routing that a plane or a subnet had before."""
     guids = part.nodes.guid[part.of_kind(NodeKind.SWITCH)]
     return replace(before, fabric=max(old, key=lambda plane: int(np.isin(plane.nodes.guid, guids).sum())))
 
 
-def _route_planes(fabric: Fabric, routings: Sequence[Routing]) -> Routing:
-    """Return the routing of an expanded fabric from those of its planes."""
-    members = [keep for keep, _ in split_planes(fabric)]
-    tables = merge_tables(fabric, members, [routing.tables for routing in routings])
+def _join(fabric: Fabric, parts: Sequence[tuple[NDArray[np.bool_], Fabric]], routings: Sequence[Routing]) -> Routing:
+    """Return the routing of a whole fabric from those of its planes or subnets."""
+    tables = merge_tables(fabric, [keep for keep, _ in parts], [routing.tables for routing in routings])
     changed = [routing.changed_entries for routing in routings if routing.changed_entries is not None]
     return replace(
         routings[0], fabric=fabric.configured(tables), changed_entries=sum(changed) if changed else None, root=""

@@ -13,14 +13,14 @@ subnets are reached, so there are none.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
-from weft.fabric.subnets import SubnetPart, subnets_of
+from weft.fabric.subnets import subnets_of, take_subnet
 from weft.fabric.tables import NO_ROUTE
 from weft.routing.check import TableCheck, TableWalker, check
 from weft.routing.engine import Options
@@ -49,6 +49,19 @@ class SubnetsCheck:
         return sum(verdict.missing for verdict in self.subnets)
 
     @property
+    def arrived(self) -> int:
+        return sum(verdict.arrived for verdict in self.subnets)
+
+    @property
+    def vls(self) -> int:
+        return max(verdict.vls for verdict in self.subnets)
+
+    @property
+    def credit_loop(self) -> tuple[str, ...]:
+        """The channels of a cycle in a subnet, or else the router ports of a cycle across subnets."""
+        return next((tuple(each.credit_loop) for each in self.subnets if each.credit_loop), self.router_loop)
+
+    @property
     def hops(self) -> dict[int, int]:
         """The pairs that arrive in all subnets, by the number of links between switches."""
         counts: dict[int, int] = {}
@@ -74,11 +87,16 @@ class SubnetsCheck:
         return "\n".join(lines)
 
 
+def check_all(fabric: Fabric) -> TableCheck | SubnetsCheck:
+    """Check a routed fabric of one subnet or of several."""
+    return check_subnets(fabric) if len(subnets_of(fabric)) > 1 else check(fabric)
+
+
 def check_subnets(fabric: Fabric, *, hosts_only: bool = False) -> SubnetsCheck:
     """Check each subnet, and the waits across routers; see the module."""
     verdicts, steps = [], Steps()
     for part in subnets_of(fabric):
-        own = _take_subnet(fabric, part)
+        _, own = take_subnet(fabric, part)
         if not (own.tables.lft != NO_ROUTE).any():
             own = route(own, Options()).fabric
         verdicts.append(check(own, hosts_only=hosts_only))
@@ -89,17 +107,6 @@ def check_subnets(fabric: Fabric, *, hosts_only: bool = False) -> SubnetsCheck:
         routers=len(fabric.of_kind(NodeKind.ROUTER)),
         router_loop=_find_loop(steps),
     )
-
-
-def _take_subnet(fabric: Fabric, part: SubnetPart) -> Fabric:
-    """Return one subnet with its routers, whose other ports have no cables."""
-    keep = np.zeros(len(fabric.nodes), bool)
-    keep[part.nodes] = keep[fabric.ports.node[part.router_ports]] = True
-    inside = np.isin(fabric.ports.node, part.nodes)
-    inside[part.router_ports] = True
-    links = inside[fabric.links.a] & inside[fabric.links.b]
-    own = fabric.subset(keep, links)
-    return replace(own, spec=f"subnet {part.number}")
 
 
 # -- waits in a subnet ------------------------------------------------------------------------------------------------

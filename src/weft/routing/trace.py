@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from weft.errors import ConfigError
 from weft.fabric.forwarding import ANY, Reason
+from weft.fabric.joined_subnets import join_subnets
 from weft.fabric.kernels.forwarding import arrays, walk_all
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
@@ -30,7 +32,7 @@ class Trace:
 
     source: str
     destination: str
-    dlid: int
+    dlid: int  # as the packet leaves the source: the LID of the router, if the destination is in another subnet
     sl: int
     hops: tuple[Hop, ...]
     arrived: bool
@@ -39,6 +41,7 @@ class Trace:
 
 def trace(fabric: Fabric, source: int, destination: int) -> list[Trace]:
     """Return the paths from a port of an adapter to each LID of another, both given by slot."""
+    original, fabric = fabric, join_subnets(fabric)
     tables, ports = fabric.tables, fabric.ports
     lid = int(tables.lid[destination])
     if not lid:
@@ -60,7 +63,7 @@ def trace(fabric: Fabric, source: int, destination: int) -> list[Trace]:
             Trace(
                 source=fabric.port(source).name,
                 destination=fabric.port(destination).name,
-                dlid=dlid,
+                dlid=dlid if original is fabric else _real_lid(original, walks.out[row, :count], destination, row),
                 sl=sl,
                 hops=tuple(_hop(fabric, *pair) for pair in zip(walks.out[row, :count], walks.vls[row], strict=False)),
                 arrived=bool(arrived),
@@ -68,6 +71,14 @@ def trace(fabric: Fabric, source: int, destination: int) -> list[Trace]:
             )
         )
     return traces
+
+
+def _real_lid(fabric: Fabric, out: NDArray[np.int32], destination: int, offset: int) -> int:
+    """Return the DLID by which a packet of several subnets leaves its source: the destination's, or the router's."""
+    entered = fabric.ports.peer[out]
+    routers = entered[fabric.nodes.kind[fabric.ports.node[entered]] == NodeKind.ROUTER]
+    target = int(routers[0]) if len(routers) else destination
+    return int(fabric.tables.lid[target]) + offset % (1 << int(fabric.tables.lmc[target]))
 
 
 def _is_switch(fabric: Fabric, slot: int) -> bool:

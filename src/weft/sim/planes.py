@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.errors import ConfigError, SubnetError
+from weft.fabric.joined_subnets import join_subnets
 from weft.fabric.model import Fabric
 from weft.fabric.planes import expand
 from weft.sim.engine import Options, PlaneChoice, Progress
@@ -38,6 +39,7 @@ def run_over_planes(
 ) -> Result:
     """Run traffic of whole adapters by an engine that runs traffic of ports; with one plane these are the same."""
     options = options or Options()
+    fabric = join_subnets(fabric)
     if fabric.planes == 1:
         if options.plane_choice is not None:
             raise ConfigError(f"--plane-choice changes nothing: {fabric.spec} has one plane. Leave it out")

@@ -66,7 +66,9 @@ def post(wiring: Wiring, traffic: Traffic, options: Options, rules: Rules) -> Po
     mtu_bytes = np.minimum(mtu_bytes, options.mtu_bytes)
     is_request = (traffic.operation[whose] == Operation.READ) & ~is_answer
     messages.bytes = np.where(is_request, 0, traffic.size_bytes[whose])
-    sizes, uses, ack_size = _packetize(messages, traffic, whose, is_request, mtu_bytes, rules)
+    sizes, uses, ack_size = _packetize(
+        messages, traffic, whose, is_request, mtu_bytes, _crosses_router(wiring, messages), rules
+    )
     last_of = np.arange(n)
     last_of[reads] = np.arange(n, n + n_reads)
     first, successors, waits_for = _successors(traffic, last_of, reads, n + n_reads)
@@ -172,12 +174,23 @@ def ranges(first: NDArray[np.int64], rows: NDArray[np.int64]) -> tuple[NDArray[n
 # -- messages ---------------------------------------------------------------------------------------------------------
 
 
+def _crosses_router(wiring: Wiring, messages: Records) -> NDArray[np.bool_]:
+    """Return a mask of the messages to another subnet, whose packets have a global route header."""
+    subnet = wiring.fabric.tables.subnet
+    if subnet is None:
+        return np.zeros(len(messages), np.bool_)
+    src, dst = (subnet[wiring.slot[ends]] for ends in (messages.src, messages.dst))
+    different: NDArray[np.bool_] = src != dst
+    return different
+
+
 def _packetize(
     messages: Records,
     traffic: Traffic,
     whose: NDArray[np.int64],
     is_request: NDArray[np.bool_],
     mtu: NDArray[np.int64],
+    crosses: NDArray[np.bool_],
     rules: Rules,
 ) -> tuple[NDArray[np.int32], NDArray[np.int64], int]:
     """Split the messages into packets; return [size] -> bytes on the wire, and the number of packets of each size."""
@@ -189,6 +202,7 @@ def _packetize(
     is_answer = (operation == Operation.READ) & ~is_request
     to_group = traffic.mlid[whose] > 0
     each_more = np.where(to_group, GRH.size + DETH.size, 0)  # it is split into datagrams
+    each_more += np.where(crosses, GRH.size, 0)
     bare = to_group | (~is_answer & ~is_request & (rules.flow is FlowControl.DROP))
     # Extra headers in the first packet of a message; a read response has its own in the last one too.
     kinds = (bare, is_answer, is_request, transport == Transport.UD, operation == Operation.WRITE)

@@ -57,7 +57,7 @@ def answer_paths(sa: Context, request: SaMad, source_slot: int) -> Reply:
         source = _end(sa, query, "sgid", "slid")
         if "dgid" in query.named and query.record.dgid >> 120 == _MULTICAST:
             return _multicast_path(sa, query, source)
-        routers = _routers(sa, query, source)
+        routers = _routers(sa, query)
         ends = routers or (_end(sa, query, "dgid", "dlid"),)
     except _Refused as refused:
         return Reply(refused.status)
@@ -141,12 +141,11 @@ def _end(sa: Context, query: PathQuery[Any], gid_name: str, lid_name: str) -> in
     return slot
 
 
-def _routers(sa: Context, query: PathQuery[PathRecord], source: int | None) -> tuple[int, ...]:
+def _routers(sa: Context, query: PathQuery[PathRecord]) -> tuple[int, ...]:
     """Return the ports of routers to the DGID of a query; none for a DGID of this subnet, or if none leads there."""
     if "dgid" not in query.named or _is_local(sa, query.record.dgid):
         return ()
-    sgid = 0 if source is None else int(sa.view.fabric.ports.guid[source])
-    slots, dlid = routers_to(sa, query.record.dgid, sgid), query.value("dlid")
+    slots, dlid = routers_to(sa, query.record.dgid), query.value("dlid")
     named = tuple(slot for slot in slots if dlid in (None, int(sa.directory.lid[slot])))
     if slots and not named:
         raise _Refused(SaStatus.REQUEST_INVALID)
