@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from weft.lab import attach, protocol
+from weft.lab import layouts, protocol
 from weft.lab.protocol import CLIENT_INFO, CONTROL, MAGIC, Control
 from weft.verbs.carriers.lab.connection import NUMBER, Kind, frame
 
@@ -139,7 +139,7 @@ DOORS: dict[str, Callable[[Target], None]] = {
     "files": files,
     "commands": stream(r"(?<!\.cache)/[^/]+\.sock$", b'{"do": "state"}\n'),
     "orders to the manager": stream(r"\.cache/sm-[^/]+\.sock$", b'{"do": "status"}\n'),
-    "umad": stream(r"\.umad$", attach.QUESTION.pack(attach.LIST_ADAPTERS, *[0] * 9, b"h1", b"")),
+    "umad": stream(r"\.umad$", layouts.QUESTION.pack(layouts.Question.LIST_ADAPTERS, *[0] * 9, b"h1", b"")),
     "verbs of the lab": stream(r"\.verbs$", _DEVICES),
     "memory of queues": stream(r"/verbs/mlx5_0-\d+\.memory$"),
     "packets": packets,

@@ -64,7 +64,7 @@ def _result(answer: Mapping[str, Any]) -> Any:
 
 
 def _encode(do: str, parameters: Mapping[str, Any]) -> bytes:
-    return json.dumps({"do": do, **parameters}).encode() + b"\n"
+    return json.dumps({"do": do, **parameters}, default=msgspec.to_builtins).encode() + b"\n"
 
 
 class Connection:

@@ -18,7 +18,7 @@ from weft.cli.sm import _print
 from weft.errors import ConfigError, FileError, UnknownName
 from weft.lab import control, registry
 from weft.sm.conf.options import Options, read_options
-from weft.sm.control import ManagerSocket, socket_of
+from weft.sm.control import ManagerSocket, PartitionDefinition, socket_of
 from weft.sm.status import Status, read_status
 
 SPEC = "fat-tree:hosts=8,radix=4"
@@ -263,7 +263,7 @@ def test_sighup_reads_the_files_again_and_sigterm_ends_it_in_order(lab, tmp_path
         partitions.write_text("Default=0x7fff: ALL;\nred=0x9: ALL;\n")
         process.send_signal(signal.SIGHUP)
         until(lambda: "0x0009" in _partitions(state), "SIGHUP changes nothing")
-        ManagerSocket(socket_of(state)).allocate(define="blue=0x0007: ALL;")
+        ManagerSocket(socket_of(state)).allocate(define=[PartitionDefinition(name="blue", p_key=0x0007)])
         run("status", "--state", state, "--json")
         output = json.loads(capsys.readouterr().out)[0]["partitions"]
         assert output == {"0x7fff": "Default", "0x0009": "red", "0x0007": "blue"}

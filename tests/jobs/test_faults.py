@@ -20,9 +20,11 @@ from tests.jobs.test_run import left
 from tests.jobs.training import Model, gradient
 from tests.lab.rdma import all_active
 from tests.patience import PATIENCE_S, wait_until
+from tests.sm.test_control_server import define
 
 from weft.fabric.counters import Counter
 from weft.lab import verbs_server
+from weft.sm.pkey.partitions import Everyone
 
 PROGRAM = Path(__file__).with_name("training.py")
 PATIENT, HASTY = 18, 14  # timeouts of queue pairs: one second, and 67 ms
@@ -151,10 +153,9 @@ def test_unreachable_ranks_are_named_with_the_reason(site, tmp_path, monkeypatch
     monkeypatch.setitem(
         verbs_server._QUESTIONS, "has_not_taken", lambda *words, **more: (questions.append(1), question(*words, **more))
     )
-    guid = {host: f"{int(site.lab.fabric.ports.guid[site.lab.fabric[f'{host}/1'].slot]):#x}" for host in ("h4", "h6")}
-    both = "red=0x0101: {h4}=full, {h6}=full;".format(**guid)
-    site.socket.allocate(define=both, default_is_full=False)
-    site.socket.allocate(define="blue=0x0102: ALL=full;")
+    guid = {host: int(site.lab.fabric.ports.guid[site.lab.fabric[f"{host}/1"].slot]) for host in ("h4", "h6")}
+    site.socket.allocate(define=[define(guid["h4"], guid["h6"])], default_is_full=False)
+    site.socket.allocate(define=[define(Everyone.ALL, name="blue", p_key=0x0102)])
     with (
         Job(site, tmp_path / "blue", "h3", "h5", "h7", timeout=HASTY) as blue,
         Job(site, tmp_path / "red", "h4", "h6", timeout=HASTY) as red,
@@ -170,7 +171,7 @@ def test_unreachable_ranks_are_named_with_the_reason(site, tmp_path, monkeypatch
         assert blue.end() == 3
         assert_named(blue, ("h3", "h5", "h7"), "h5", "pulled is h5/1 - leaf3/1, in ")
         red.go_on()
-        site.socket.allocate(define="red=0x0101: {h4}=full;".format(**guid))
+        site.socket.allocate(define=[define(guid["h4"])])
         assert red.end() == 3
         assert_named(red, ("h4", "h6"), "h6", "h6/1 is not in partition 0x0101 any more, in ")
     wait_until(lambda: not site.lab.verbs.slots())

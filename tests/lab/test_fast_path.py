@@ -15,8 +15,9 @@ from tests.patience import PATIENCE_S, wait_until
 
 import weft
 from weft.lab import fast_path
-from weft.lab.attach import ANSWER, LENGTH, OPEN_PORT, QUESTION, REGISTER, USER_MAD
+from weft.lab.attach import LENGTH
 from weft.lab.lab import Lab
+from weft.lab.layouts import ANSWER, QUESTION, USER_MAD, Question
 from weft.lab.lines import FRAME_BYTES
 from weft.mad.subnet import Subnet
 from weft.wire.mad import MAD_BYTES
@@ -53,9 +54,11 @@ class Umad:
 
     def __init__(self, lab: Lab, host: str) -> None:
         self.path = str(lab.socket)
-        self.port, answer = self.ask(QUESTION.pack(OPEN_PORT, 1, 0, 0, 0, 0, 0, 0, 0, 0, host.encode(), b""))
+        self.port, answer = self.ask(QUESTION.pack(Question.OPEN_PORT, 1, 0, 0, 0, 0, 0, 0, 0, 0, host.encode(), b""))
         (number,) = LENGTH.unpack(answer)
-        once, answer = self.ask(QUESTION.pack(REGISTER, number, 0, DIRECTED, 1, 0, 0, 0, 0, 0, host.encode(), b""))
+        once, answer = self.ask(
+            QUESTION.pack(Question.REGISTER, number, 0, DIRECTED, 1, 0, 0, 0, 0, 0, host.encode(), b"")
+        )
         once.close()
         (self.agent,) = LENGTH.unpack(answer)
 
@@ -84,7 +87,7 @@ class Umad:
         return result
 
     def frame(self, mad: bytes) -> bytes:
-        head = USER_MAD.pack(self.agent, 0, TIMEOUT_MS, 0, 0, bytes(8), b"\xff\xff", 0)
+        head = USER_MAD.pack(self.agent, 0, TIMEOUT_MS, 0, 0, bytes(4), bytes(4), b"\xff\xff", 0)
         return LENGTH.pack(len(head) + len(mad)) + head + mad
 
     def receive(self) -> bytes:

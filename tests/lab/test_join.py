@@ -21,7 +21,7 @@ import weft
 from weft import runtime
 from weft.errors import ConfigError
 from weft.fabric.counters import Counter
-from weft.lab import attach
+from weft.lab import layouts
 from weft.lab.join import server
 from weft.lab.join import session as sessions
 from weft.lab.join.server import parse_address, show_address
@@ -222,8 +222,8 @@ def ask_umad(path: str, kind: int, *, host: str, number: int = 0) -> tuple[int, 
     connection.settimeout(PATIENCE_S)
     connection.connect(path)
     words = kind, number, 0, 3, 2, 0, 0, 0, 0, 0
-    connection.sendall(attach.QUESTION.pack(*words, host.encode(), b""))
-    status, length = attach.ANSWER.unpack(connection.recv(attach.ANSWER.size, socket.MSG_WAITALL))
+    connection.sendall(layouts.QUESTION.pack(*words, host.encode(), b""))
+    status, length = layouts.ANSWER.unpack(connection.recv(layouts.ANSWER.size, socket.MSG_WAITALL))
     return status, connection.recv(length, socket.MSG_WAITALL) if length else b"", connection
 
 
@@ -231,19 +231,19 @@ def test_a_joined_machine_acts_as_its_host_alone(lab):
     """Whatever its programs say."""
     with joined(invitation(lab, "h3")) as guest:
         variables = guest.environment()
-        status, output, line = ask_umad(variables["WEFT_SOCKET"], attach.GET_PORT, host="h5", number=1)
+        status, output, line = ask_umad(variables["WEFT_SOCKET"], layouts.Question.GET_PORT, host="h5", number=1)
         line.close()
         guid = lab.subnet.devices.port_guid(slot_of(lab, "h3"))
-        assert (status, attach.PORT.unpack_from(output)[11]) == (0, guid)
+        assert (status, layouts.PORT.unpack_from(output)[11]) == (0, guid)
         verbs = Line(variables[hardware.LAB])
         assert verbs.ask("attach", host="h5", device="mlx5_0")["guid"] == int.from_bytes(guid, "big")
         verbs.close()
-        _, opened, local = ask_umad(str(lab.socket), attach.OPEN_PORT, host="h5")
+        _, opened, local = ask_umad(str(lab.socket), layouts.Question.OPEN_PORT, host="h5")
         (number,) = struct.unpack("=I", opened)
-        status, _, line = ask_umad(variables["WEFT_SOCKET"], attach.REGISTER, host="h5", number=number)
+        status, _, line = ask_umad(variables["WEFT_SOCKET"], layouts.Question.REGISTER, host="h5", number=number)
         line.close()
         assert status == 19, "ENODEV: another host's port, though its number is right"
-        status, _, line = ask_umad(str(lab.socket), attach.REGISTER, host="h5", number=number)
+        status, _, line = ask_umad(str(lab.socket), layouts.Question.REGISTER, host="h5", number=number)
         line.close()
         local.close()
         assert status == 0

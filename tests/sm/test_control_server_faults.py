@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.sm.test_control_server import Managed
+from tests.sm.test_control_server import Managed, define
 
 from weft.errors import ConfigError, SubnetError
 from weft.fabric.kinds import NodeKind
@@ -15,6 +15,7 @@ from weft.mad.faults import plug_cable, pull_cable
 from weft.mad.local import LocalCarrier
 from weft.sm.allocation import allocation_file
 from weft.sm.control_server import AllocationChange
+from weft.sm.pkey.definitions import PartitionDefinition
 from weft.wire.mad import Method, Status
 from weft.wire.port_info import PortInfo
 from weft.wire.smp import SmpAttribute
@@ -76,14 +77,13 @@ def faulty(tmp_path: Path) -> Faulty:
     return Faulty(tmp_path, "fat-tree:hosts=8,radix=4")
 
 
-def two_tenants(faulty: Faulty) -> str:
-    red, blue = (f"{name}: {{}}=full, {{}}=full;" for name in ("red=0x0101", "blue=0x0102"))
+def two_tenants(faulty: Faulty) -> tuple[PartitionDefinition, ...]:
     guids = [faulty.guid(f"h{number}") for number in (2, 3, 4, 5)]
-    return red.format(*guids[:2]) + blue.format(*guids[2:])
+    return define(*guids[:2]), define(*guids[2:], name="blue", p_key=0x0102)
 
 
 def test_a_port_that_refuses_is_named_and_all_is_as_before(faulty):
-    faulty.obey(set=f"blue=0x0102: {faulty.guid('h4')}=full;")
+    faulty.obey(set=(define(faulty.guid("h4"), name="blue", p_key=0x0102),))
     before, file = faulty.in_devices(), allocation_file(faulty.place / "sm.json").read_bytes()
     revision = faulty.client.allocation().revision
     faulty.port.refused_key = 0x8101
@@ -99,7 +99,7 @@ def test_a_port_that_refuses_is_named_and_all_is_as_before(faulty):
 
 def test_what_does_not_fit_into_a_table_is_refused_before_anything_is_written(faulty):
     before = faulty.in_devices()
-    many = "".join(f"t{key}={key}: {faulty.guid('h2')};" for key in range(1, 130))
+    many = tuple(define(faulty.guid("h2"), name=f"t{key}", p_key=key) for key in range(1, 130))
     with pytest.raises(ConfigError, match=r"h2/1: no room for .* in a P_Key table of 128 entries: all is as before"):
         faulty.obey(set=many)
     assert faulty.in_devices() == before
@@ -111,7 +111,7 @@ def test_a_disk_that_is_full_leaves_all_as_it_was(faulty, monkeypatch):
     with pytest.raises(ConfigError, match="no space left"):
         faulty.obey(set=two_tenants(faulty))
     assert faulty.in_devices() == before
-    assert faulty.client.allocation().partitions == ""
+    assert faulty.client.allocation().partitions == ()
 
 
 def _full_disk() -> None:
@@ -157,7 +157,7 @@ def test_killed_at_any_point_it_ends_in_the_same_state(tmp_path):
         faulty.end()
         faulty.start()
         assert faulty.in_devices()["p_keys"] == before["p_keys"]
-        assert faulty.client.allocation().partitions == ""
+        assert faulty.client.allocation().partitions == ()
         assert faulty.obey(**expected) == revision
         assert faulty.in_devices() == after
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.sm.test_control_server import Managed, become_master_again
+from tests.sm.test_control_server import Managed, become_master_again, define
 
 from weft.errors import SubnetError
 from weft.sm.events import Event
@@ -16,8 +16,7 @@ from weft.wire.smp import SMState
 @pytest.fixture
 def managed(tmp_path: Path):
     result = Managed(tmp_path)
-    red = f"red=0x0101: {result.guid('h2')}=full, {result.guid('h3')}=full;"
-    result.allocate(define=red, default_is_full=False)
+    result.allocate(define=[define(result.guid("h2"), result.guid("h3"))], default_is_full=False)
     yield result
     result.manager.close()
 
@@ -57,7 +56,7 @@ def test_port_that_something_else_changed_is_named_and_repaired_on_order(managed
 @pytest.mark.parametrize("repairs", [True, False])
 def test_light_sweep_repairs_or_only_reports_drift(tmp_path, repairs):
     managed = Managed(tmp_path, sweep_interval_s=10, repair_drift=repairs)
-    managed.allocate(define=f"red=0x0101: {managed.guid('h2')}=full;", default_is_full=False)
+    managed.allocate(define=[define(managed.guid("h2"))], default_is_full=False)
     open_h2(managed)
     sweeps, until_s = managed.manager.sweeps, managed.net.clock() + 25
     while managed.net.clock() < until_s:

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from tests.patience import PATIENCE_S, wait_until
 from tests.sm.conftest import Net
+from tests.sm.test_control_server import define
 
 import weft
 from weft.errors import SubnetError
@@ -341,8 +342,8 @@ def test_after_a_kill_9_in_the_middle_of_a_sweep_another_process_makes_it_whole(
 def test_after_a_kill_9_in_the_middle_of_an_order_it_comes_back_and_is_told_again(lab, tmp_path) -> None:
     """SIGKILL at one of the MADs that an order takes. The client is told that nobody answers."""
     state, client = tmp_path / "sm.json", ManagerSocket(socket_of(tmp_path / "sm.json"))
-    guids = [f"{int(lab.fabric[f'h{number}/1'].guid):#x}" for number in range(2, 10)]
-    red = f"red=0x0101: {', '.join(guids)};"
+    guids = [int(lab.fabric[f"h{number}/1"].guid) for number in range(2, 10)]
+    red = define(limited=tuple(guids))
     for spent in random.Random(SEED).sample(range(1, 16), 2):  # eight hosts, and eight ports of switches
         victim, send = start_sm(lab, "h1", "--state", str(state)), lab.subnet.send
         wait_until(lambda: (found := read_status(state)) is not None and found.sweep is not None and found.is_running)
@@ -355,15 +356,15 @@ def test_after_a_kill_9_in_the_middle_of_an_order_it_comes_back_and_is_told_agai
 
         lab.subnet.send = kill_at_last
         with pytest.raises(SubnetError, match="no subnet manager answers"):
-            client.allocate(define=red)
+            client.allocate(define=[red])
         victim.communicate(timeout=PATIENCE_S)
         lab.subnet.send = send
         wait_until(lambda: not lab.state()["clients"])
     heir = start_sm(lab, "h1", "--state", str(state))
     wait_until(lambda: (found := read_status(state)) is not None and found.sweep is not None and found.is_running)
-    assert client.allocation().partitions == ""
+    assert client.allocation().partitions == ()
     assert {int(lab.fabric.tables.pkey[lab.fabric[f"h{number}/1"].slot, 1]) for number in range(2, 10)} == {0}
-    client.allocate(define=red)
+    client.allocate(define=[red])
     assert {int(lab.fabric.tables.pkey[lab.fabric[f"h{number}/1"].slot, 1]) for number in range(2, 10)} == {0x0101}
     heir.terminate()
     heir.communicate(timeout=PATIENCE_S)

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.sm.conftest import Net
-from tests.sm.test_control_server import Managed
+from tests.sm.test_control_server import Managed, define
 
 from weft.errors import ConfigError
 from weft.mad.carrier import Address, Carrier, ask
@@ -32,7 +32,7 @@ def managed(tmp_path: Path):
 
 
 def isolate(managed: Managed) -> None:
-    managed.allocate(define=f"red=0x0101: {managed.guid('h2')}=full;", default_is_full=False)
+    managed.allocate(define=[define(managed.guid("h2"))], default_is_full=False)
 
 
 def port_info(carrier: Carrier) -> PortInfo | None:

@@ -211,7 +211,6 @@ def _with_live_status(path: Path, status: Status) -> Status:
     import msgspec
 
     from weft.ids import PKey
-    from weft.sm.allocation import split_definitions
     from weft.sm.control import ManagerSocket, socket_of
     from weft.sm.pkey.partitions import DEFAULT_P_KEY
     from weft.sm.status import read_status
@@ -225,8 +224,7 @@ def _with_live_status(path: Path, status: Status) -> Status:
         return status
     filed = {str(PKey(p_key)) for p_key in (DEFAULT_P_KEY, *allocation.taken)}
     names = {key: name for key, name in status.partitions.items() if key in filed}
-    for p_key, definition in sorted(split_definitions(allocation.partitions).items()):
-        names[str(PKey(p_key))] = definition.partition("=")[0]
+    names |= {str(PKey(definition.p_key)): definition.name for definition in allocation.partitions}
     written = read_status(path) or status  # the manager may have written it meanwhile
     since = max(live.sweeps - written.sweeps, 0)
     return msgspec.structs.replace(written, partitions=names, drift=live.drift, sweeps_since=since)

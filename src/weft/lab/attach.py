@@ -21,6 +21,7 @@ from weft.errors import UnknownName
 from weft.lab.adapters import Adapter, adapters_of, find_port, rate_gbit_s
 from weft.lab.agents import AGENTS_PER_PORT, Agent, Agents
 from weft.lab.fast_path import FastPath, Line
+from weft.lab.layouts import ADAPTER, ANSWER, PORT, QUESTION, USER_MAD, Question
 from weft.lab.streams import ErrorCounts, Stream, Streams
 from weft.mad.carrier import SMP_CLASSES
 from weft.mad.subnet import Subnet
@@ -28,15 +29,7 @@ from weft.wire.mad import MAD_BYTES, QP1_Q_KEY, MgmtClass, RmppMad
 from weft.wire.port_info import PortInfo
 from weft.wire.smp import NodeInfo
 
-# struct question, port, adapter and user_mad of preload.c; what is big-endian there is bytes here
-QUESTION = struct.Struct("=8I2Q64s20s4x")
-ANSWER = struct.Struct("=iI")
-PORT = struct.Struct("=20s8I4s8s8sI12x20s4x")
-ADAPTER = struct.Struct("=20s2I20s40s20s4x8s8s")
 LENGTH = struct.Struct("=I")
-USER_MAD = struct.Struct("=5I8s2s26xH6x")
-_QP_AND_Q_KEY = struct.Struct(">II")
-LIST_ADAPTERS, GET_ADAPTER, GET_PORT, FIND_PORT, OPEN_PORT, REGISTER, UNREGISTER, SET_IS_SM = range(1, 9)
 USER_RMPP = 1  # registration flag: the program does RMPP itself
 
 
@@ -107,9 +100,9 @@ class Attachments(Streams[_Connection]):
         kind, number, agent, *registration, host, ca = QUESTION.unpack(raw)
         status, data = 0, b""
         try:
-            if kind == REGISTER:
+            if kind == Question.REGISTER:
                 data = LENGTH.pack(self._register(self._open_port(connection, number), *registration))
-            elif kind == UNREGISTER:
+            elif kind == Question.UNREGISTER:
                 port = self._open_port(connection, number)
                 self.agents.unregister(port.agents.pop(agent))
                 self._make_hot(self._connection_of(port))
@@ -123,9 +116,9 @@ class Attachments(Streams[_Connection]):
         self.write(connection, ANSWER.pack(status, len(data)) + data)
 
     def _answer_about(self, connection: _Connection, kind: int, adapters: list[Adapter], ca: str, number: int) -> bytes:
-        if kind == LIST_ADAPTERS:
+        if kind == Question.LIST_ADAPTERS:
             return b"".join(adapter.name.encode()[:19].ljust(20, b"\0") for adapter in adapters)
-        if kind == GET_ADAPTER:
+        if kind == Question.GET_ADAPTER:
             named = (adapter for adapter in adapters if not ca or adapter.name == ca)
             return self._adapter_facts(next(named, None))
         located = find_port(self.devices, adapters, ca, number)
@@ -133,11 +126,11 @@ class Attachments(Streams[_Connection]):
             raise OSError(errno.ENODEV, "no such port")
         adapter, port = located
         slot = self.devices.slot(adapter.node, port)
-        if kind == OPEN_PORT:
+        if kind == Question.OPEN_PORT:
             connection.port = _Port(next(self._numbers), slot, connection.host)
             self._ports[connection.port.number] = connection.port
             return LENGTH.pack(connection.port.number)
-        if kind == SET_IS_SM:
+        if kind == Question.SET_IS_SM:
             connection.is_sm_slot = slot
             self._count_sm(slot, 1)
             return b""
@@ -240,7 +233,7 @@ class Attachments(Streams[_Connection]):
             at = end
             if length < USER_MAD.size + RmppMad.size:
                 continue
-            number, _, timeout_ms, retries, _, _, lid, pkey = USER_MAD.unpack_from(frame)
+            number, _, timeout_ms, retries, _, _, _, lid, pkey = USER_MAD.unpack_from(frame)
             agent = port.agents.get(number)
             if agent is not None:
                 self.agents.send(agent, frame[USER_MAD.size :], int.from_bytes(lid, "big"), timeout_ms, retries, pkey)
@@ -249,9 +242,10 @@ class Attachments(Streams[_Connection]):
     def _push(
         self, connection: _Connection, agent: int, message: bytes, lid: int, status: int, pkey_index: int
     ) -> None:
-        queue_pair = _QP_AND_Q_KEY.pack(0, 0) if message[1] in SMP_CLASSES else _QP_AND_Q_KEY.pack(1, QP1_Q_KEY)
+        queue_pair, q_key = (0, 0) if message[1] in SMP_CLASSES else (1, QP1_Q_KEY)
+        to = (queue_pair.to_bytes(4, "big"), q_key.to_bytes(4, "big"), lid.to_bytes(2, "big"))
         length = USER_MAD.size + len(message)
-        head = USER_MAD.pack(agent, status, 0, 0, length, queue_pair, lid.to_bytes(2, "big"), pkey_index)
+        head = USER_MAD.pack(agent, status, 0, 0, length, *to, pkey_index)
         message = message.ljust(MAD_BYTES, b"\0")  # `length` is what counts
         if not self.push(connection, LENGTH.pack(USER_MAD.size + len(message)) + head + message):
             assert connection.port is not None

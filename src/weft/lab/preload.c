@@ -11,9 +11,8 @@
  *                 piece; those from the lab are no shorter than with a whole MAD, so that one call takes them
  *     IsSM        the same with SET_IS_SM: the bit is set until the connection is closed, by whatever ends the program
  *
- * The layout of what callers pass is that of libibumad's umad.h (ABI 5 with pkey_index); attach.py is the other end.
+ * layouts.py declares the structures; attach.py is the server.
  */
-#define _GNU_SOURCE
 #include <dlfcn.h>
 #include <endian.h>
 #include <errno.h>
@@ -21,8 +20,6 @@
 #include <poll.h>
 #include <pthread.h>
 #include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,40 +29,11 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { NAME = 20, CA_PORTS = 10, SWITCH = 2 /* a node type */, OPEN_AT_ONCE = 64, MAD_BYTES = 256 };
+enum { NAME = 20, SWITCH = 2 /* a node type */, OPEN_AT_ONCE = 64, MAD_BYTES = 256 };
 #define OPENIB_OUI 0x001405
 #define ISSM "/dev/infiniband/issm:" /* then the adapter, a colon, the port */
 
-/* -- what callers of libibumad see ------------------------------------------------------------------------------- */
-
-struct user_mad {
-	uint32_t agent_id, status, timeout_ms, retries, length, qpn, qkey;
-	uint16_t lid;
-	uint8_t sl, path_bits, grh_present, gid_index, hop_limit, traffic_class, gid[16];
-	uint32_t flow_label;
-	uint16_t pkey_index;
-	uint8_t reserved[6], mad[];
-};
-
-struct port {
-	char ca_name[NAME];
-	int number;
-	unsigned base_lid, lmc, sm_lid, sm_sl, state, phys_state, rate;
-	uint32_t capmask;
-	uint64_t gid_prefix, guid;
-	unsigned pkeys_size;
-	uint16_t *pkeys;
-	char link_layer[NAME];
-};
-
-struct adapter {
-	char name[NAME];
-	unsigned node_type;
-	int numports;
-	char fw_ver[20], type[40], hw_ver[20];
-	uint64_t node_guid, system_guid;
-	struct port *ports[CA_PORTS];
-};
+/* -- more structures of umad.h, which the lab does not see --------------------------------------------------------- */
 
 struct ca_pair {
 	struct { char name[NAME]; uint32_t port; } smi, gsi;
@@ -83,20 +51,6 @@ struct reg_attr {
 	uint32_t oui;
 	uint8_t rmpp_version;
 };
-
-/* -- what the lab sees: attach.py has the same --------------------------------------------------------------------- */
-
-enum kind { LIST_ADAPTERS = 1, GET_ADAPTER, GET_PORT, FIND_PORT, OPEN_PORT, REGISTER, UNREGISTER, SET_IS_SM };
-
-struct question {
-	uint32_t kind, number; /* of a port; REGISTER, UNREGISTER: of an open one */
-	uint32_t agent, mgmt_class, version, rmpp_version, flags, oui;
-	uint64_t method_mask[2];
-	char host[64], ca[NAME], end[4];
-};
-
-_Static_assert(sizeof(struct port) == 112 && offsetof(struct adapter, ports) == 128 && sizeof(struct question) == 136,
-	       "attach.py packs these for 64-bit programs");
 
 static int move_all(int fd, void *data, size_t bytes, int is_write) {
 	for (char *at = data; bytes;) {
@@ -145,7 +99,7 @@ static int dial(void) {
 
 /* Ask the lab. Bytes of the answer, which is cut to `room`; a negative errno. If `stay`, the connection is left there. */
 static int ask(struct question *q, const char *ca, void *answer, size_t room, int *stay) {
-	struct { int32_t status; uint32_t length; } head;
+	struct answer head;
 	const char *host = getenv("WEFT_HOST");
 	snprintf(q->host, sizeof q->host, "%s", host ? host : "");
 	snprintf(q->ca, sizeof q->ca, "%s", ca ? ca : "");
@@ -490,7 +444,7 @@ static int ask_of_port(int fd, struct question *q, void *answer, size_t room) {
 
 int umad_register2(int fd, struct reg_attr *is, uint32_t *agent) {
 	struct question q = {REGISTER, 0, 0, is->mgmt_class, is->version, is->rmpp_version, is->flags, is->oui,
-			     {is->method_mask[0], is->method_mask[1]}, "", "", ""};
+			     {is->method_mask[0], is->method_mask[1]}, "", "", 0};
 	int status = ask_of_port(fd, &q, agent, sizeof *agent);
 	errno = status < 0 ? -status : 0;
 	return errno;

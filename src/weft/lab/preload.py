@@ -13,13 +13,16 @@ from pathlib import Path
 
 from weft import compiler, user_cache
 from weft.errors import ConfigError
+from weft.lab import layouts
 
 _SOURCES = ("preload.c", "preload_interfaces.c")
 _FLAGS = ["-O2", "-shared", "-fPIC", "-pthread"]
 
 
 def source() -> bytes:
-    return b"".join(files("weft.lab").joinpath(name).read_bytes() for name in _SOURCES)
+    return layouts.declarations().encode() + b"".join(
+        files("weft.lab").joinpath(name).read_bytes() for name in _SOURCES
+    )
 
 
 def library(cache: Path | None = None) -> Path | None:

@@ -20,11 +20,10 @@ import msgspec
 from weft.errors import ConfigError, FileError
 from weft.fabric.files.atomic import write_atomically
 from weft.sm.conf.qos_options import Qos, QosOptions
-from weft.sm.pkey.conf_groups import split, strtoul
-from weft.sm.pkey.partitions import DEFAULT_P_KEY, Everyone, Member, Membership, Partition, Partitions
+from weft.sm.pkey.definitions import MemberDefinition, PartitionDefinition
+from weft.sm.pkey.partitions import DEFAULT_P_KEY, Devices, Everyone, Member, Membership, Partition, Partitions
 
 _RULES = 1 << 17  # more than a partition can have: rules are ordered by P_Key, not by arrival
-_SOURCE = "run-time configuration"
 _FULL = (Member(who=Everyone.ALL, membership=Membership.FULL),)
 _LIMITED = (
     Member(who=Everyone.ALL, membership=Membership.LIMITED),
@@ -36,7 +35,7 @@ class Saved(msgspec.Struct, frozen=True, kw_only=True):
     """A runtime configuration as it is stored, and as it goes over the socket."""
 
     revision: str = ""
-    partitions: str = ""  # in the form of partitions.conf
+    partitions: tuple[PartitionDefinition, ...] = ()
     qos: dict[str, Any] | None = None  # the fields of QosOptions; None: QoS is as the files say
     default_is_full: bool | None = None  # over the socket: as it is; in the file None: as the files say
     taken: tuple[int, ...] = ()  # P_Keys of the files
@@ -44,14 +43,10 @@ class Saved(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuntimeConfig:
-    definitions: Mapping[int, str] = field(default_factory=dict)  # by P_Key, in the form of partitions.conf
-    partitions: Mapping[int, Partition] = field(default_factory=dict)  # the same, read
+    definitions: Mapping[int, PartitionDefinition] = field(default_factory=dict)  # by P_Key
+    partitions: Mapping[int, Partition] = field(default_factory=dict)  # the same
     qos: QosOptions | None = None
     default_is_full: bool | None = None  # None: not set
-
-    @property
-    def text(self) -> str:
-        return "".join(f"{self.definitions[p_key]};\n" for p_key in sorted(self.definitions))
 
 
 NOTHING = RuntimeConfig()
@@ -124,7 +119,10 @@ def described(files: FileConfig, runtime: RuntimeConfig) -> Saved:
 
 def _saved(runtime: RuntimeConfig, file_p_keys: tuple[int, ...] = ()) -> Saved:
     return Saved(
-        partitions=runtime.text, qos=qos_fields(runtime.qos), default_is_full=runtime.default_is_full, taken=file_p_keys
+        partitions=tuple(runtime.definitions[p_key] for p_key in sorted(runtime.definitions)),
+        qos=qos_fields(runtime.qos),
+        default_is_full=runtime.default_is_full,
+        taken=file_p_keys,
     )
 
 
@@ -135,62 +133,44 @@ def changed(
     runtime: RuntimeConfig,
     files: FileConfig,
     *,
-    define: str = "",
+    define: Iterable[PartitionDefinition] = (),
     remove: Iterable[int] = (),
     qos: QosOptions | None,
     default_is_full: bool | None,
 ) -> RuntimeConfig:
     """Return the configuration with definitions added, replaced or removed; raise ConfigError if it is invalid."""
-    new = split_definitions(define)
-    definitions = {p_key: text for p_key, text in runtime.definitions.items() if p_key not in set(remove)} | new
+    new = {definition.p_key: definition for definition in define}
+    removed = set(remove)
+    definitions = {p_key: old for p_key, old in runtime.definitions.items() if p_key not in removed} | new
     has_lanes = [lanes is not None or files.qos is not None for lanes in (runtime.qos, qos)]
     if has_lanes[0] != has_lanes[1]:
-        new = definitions  # service levels may have become valid or invalid
-    read = {p_key: _parse(p_key, text, lanes=has_lanes[1]) for p_key, text in new.items()}
-    partitions = {p_key: read.get(p_key) or runtime.partitions[p_key] for p_key in definitions}
+        new = definitions  # service levels have or lose their effect
+    partitions = {
+        p_key: new[p_key].partition(lanes=has_lanes[1], rank=(p_key + 1) * _RULES)
+        if p_key in new
+        else runtime.partitions[p_key]
+        for p_key in definitions
+    }
     result = RuntimeConfig(definitions=definitions, partitions=partitions, qos=qos, default_is_full=default_is_full)
     files.with_runtime_config(result)
     return result
 
 
-def split_definitions(text: str) -> dict[int, str]:
-    """Return the definitions by P_Key, which each must have; join several of the same P_Key."""
-    definitions: dict[int, str] = {}
-    plain = "\n".join(line.partition("#")[0] for line in text.split("\n")) if "#" in text else text
-    for definition in map(str.strip, plain.split(";")):
-        if definition:
-            name, p_key_text = split(definition.partition(":")[0].partition(",")[0])
-            number, left = strtoul(p_key_text or "")
-            if not p_key_text or left or not 0 < number < DEFAULT_P_KEY:
-                raise ConfigError(
-                    f"the partition {name}={p_key_text or ''} is refused: its P_Key must be from 0x0001 to 0x7ffe"
-                )
-            definitions[number] = f"{definitions[number]};\n{definition}" if number in definitions else definition
-    return definitions
-
-
-def _parse(p_key: int, definition: str, *, lanes: bool) -> Partition:
-    from weft.sm.pkey.partitions_conf import parse_definition  # most managers have no run-time configuration
-
-    return parse_definition(definition, _SOURCE, qos=lanes, rank=(p_key + 1) * _RULES)
-
-
 def adopted(partitions: Partitions, files: FileConfig) -> tuple[FileConfig, RuntimeConfig]:
     """Return the configuration of a manager without partitions of its own that adopts those of the ports."""
-    tenants = [partition for partition in partitions.partitions if partition.p_key != DEFAULT_P_KEY]
     base = replace(files, partitions=Partitions(partitions=(_default(partitions.partitions),)))
-    define = ";".join(map(_definition, tenants))
+    define = [_definition(partition) for partition in partitions.partitions if partition.p_key != DEFAULT_P_KEY]
     return base, changed(NOTHING, base, define=define, qos=None, default_is_full=None)
 
 
-def _definition(partition: Partition) -> str:
-    """Return a definition in the form of partitions.conf, where index 0 is a flag of a whole definition."""
-    head, parts = f"{partition.name}={partition.p_key:#06x}", []
-    for flag, index0 in (("", False), (",indx0", True)):
-        members = [member.label for member in partition.members if member.index0 == index0]
-        if members:
-            parts.append(f"{head}{flag}: {', '.join(members)}")
-    return ";\n".join(parts)
+def _definition(partition: Partition) -> PartitionDefinition:
+    """Return the definition of a partition that was read from the ports."""
+    members = tuple(
+        MemberDefinition(member.who, member.membership, member.index0)
+        for member in partition.members
+        if not isinstance(member.who, Devices)  # never in ports
+    )
+    return PartitionDefinition(name=partition.name, p_key=partition.p_key, members=members)
 
 
 # -- its file ---------------------------------------------------------------------------------------------------------

@@ -1,8 +1,9 @@
 """A client of a subnet manager's socket.
 
     manager = ManagerSocket(socket_of(state_file))
-    there = manager.allocation()
-    manager.allocate(there.revision, define="Red=0x0101: 0x0002c90300001231=full;", remove=[0x0102])
+    current = manager.allocation()
+    red = PartitionDefinition(name="Red", p_key=0x0101, members=(MemberDefinition(0x0002c90300001231),))
+    manager.allocate(current.revision, define=[red], remove=[0x0102])
 
 `allocate` returns when the devices have it.
 """
@@ -22,6 +23,8 @@ from weft.sm.conf.qos_options import QosOptions
 from weft.sm.control_server import Checked, ManagerStatus
 from weft.sm.control_server import socket_of as socket_of
 from weft.sm.inventory import Subnet
+from weft.sm.pkey.definitions import MemberDefinition as MemberDefinition
+from weft.sm.pkey.definitions import PartitionDefinition as PartitionDefinition
 
 _TIMEOUT_S = 120.0  # for an order: it may be in the middle of a sweep of a large subnet
 _QUESTION_S = 30.0  # questions wait for nothing
@@ -54,17 +57,17 @@ class ManagerSocket:
         self,
         revision: str | None = None,
         *,
-        define: str = "",
+        define: Iterable[PartitionDefinition] = (),
         remove: Iterable[int] = (),
         qos: QosOptions | msgspec.UnsetType | None = msgspec.UNSET,
         default_is_full: bool | None = None,
     ) -> str:
         """Change the allocation and return the new revision; raise OutOfDate if the current one is not `revision`.
 
-        `define` in the form of partitions.conf, each definition with its P_Key, whose one of before it replaces. `qos`
-        None: lanes as the files of the manager say. What is not given stays.
+        Each definition replaces the earlier one of its P_Key. `qos` None: lanes as the manager's files say. Arguments
+        that are not given change nothing.
         """
-        words: dict[str, Any] = {"revision": revision, "set": define, "remove": [f"{p_key:#06x}" for p_key in remove]}
+        words: dict[str, Any] = {"revision": revision, "set": list(define), "remove": list(remove)}
         if not isinstance(qos, msgspec.UnsetType):
             words["qos"] = qos_fields(qos)
         if default_is_full is not None:

@@ -4,7 +4,7 @@
     {"do": "subnet"}                                  the discovered subnet: `inventory.Subnet`
     {"do": "allocation"}                              its run-time configuration: `allocation.Saved`
     {"do": "check", "repair": true}                   find and repair ports that something else has changed
-    {"do": "allocate", "revision": "...", "set": "Red=0x0101: 0x0002c90300001231=full;", "remove": ["0x0102"]}
+    {"do": "allocate", "revision": "...", "set": [`definitions.PartitionDefinition`], "remove": [258]}
 
 Queries are answered in separate threads from the state after the last sweep, without waiting. A change waits for the
 manager's main thread, which executes it between two sweeps: without discovery and routes, it writes only P_Key tables,
@@ -48,6 +48,7 @@ from weft.sm.conf.qos_options import Qos, QosOptions
 from weft.sm.discovery.view import View
 from weft.sm.events import Event
 from weft.sm.mcast.trees import reprogram
+from weft.sm.pkey.definitions import PartitionDefinition
 from weft.sm.pkey.table_upload import upload_pkeys
 from weft.sm.port_info import arm, enforced, wanted_settings
 from weft.sm.qos.table_upload import choose_vl_tables, upload_vl_tables
@@ -188,8 +189,8 @@ class AllocationChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """A change of the allocation; fields that are not set leave it as it is."""
 
     revision: str | None = None  # version of the allocation to change; None: any
-    set: str = ""  # definitions in the form of partitions.conf, each instead of what its P_Key had
-    remove: list[str] = []  # P_Keys
+    set: tuple[PartitionDefinition, ...] = ()  # each replaces the definition of its P_Key
+    remove: tuple[int, ...] = ()  # P_Keys
     qos: dict[str, Any] | msgspec.UnsetType | None = msgspec.UNSET
     default_is_full: bool | None = None
 
@@ -198,24 +199,17 @@ class AllocationChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         if self.revision not in (None, revision):
             raise CommandRefused("the allocation has changed since it was read: read it again", OUT_OF_DATE)
         runtime = state.told
+        for p_key in self.remove:
+            if p_key not in runtime.definitions:
+                raise ConfigError(f"partition {p_key:#06x} cannot be removed: it is not in the run-time configuration")
         return changed(
             runtime,
             state.filed,
             define=self.set,
-            remove=self._removed(runtime),
+            remove=self.remove,
             qos=runtime.qos if self.qos is msgspec.UNSET else _qos(self.qos),
             default_is_full=runtime.default_is_full if self.default_is_full is None else self.default_is_full,
         )
-
-    def _removed(self, runtime: RuntimeConfig) -> list[int]:
-        for text in self.remove:
-            try:
-                is_defined = int(text, 16) in runtime.definitions
-            except ValueError:
-                is_defined = False
-            if not is_defined:
-                raise ConfigError(f"partition {text} cannot be removed: it is not in the run-time configuration")
-        return [int(text, 16) for text in self.remove]
 
 
 def _qos(fields: Any) -> QosOptions | None:

@@ -14,7 +14,9 @@ from weft.sm.pkey.partitions_conf import parse_partitions
 from weft.tenants.drivers.partition_files import (
     as_read,
     check_name,
+    definition_of,
     read_definitions,
+    read_partition,
     write_definitions,
     write_partitions,
 )
@@ -50,6 +52,8 @@ def test_what_is_written_is_read(partitions, default_is_full):
     expected = Allocation(partitions={one.p_key: one for one in partitions}, default_is_full=default_is_full)
     text = write_partitions(expected)
     assert read_definitions(text) == as_read(expected.partitions)
+    for partition in partitions:
+        assert read_partition(definition_of(partition).partition()) == as_read(expected.partitions)[partition.p_key]
     assert as_read(as_read(expected.partitions)) == as_read(expected.partitions)
     output = parse_partitions(text)
     assert [note for note in output.notes if "has no members" not in note and "the last counts" not in note] == []

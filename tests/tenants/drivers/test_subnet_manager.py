@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import msgspec
@@ -9,8 +10,8 @@ import msgspec
 from weft.fabric.kinds import NodeKind
 from weft.sm.allocation import NOTHING, FileConfig, changed, described
 from weft.sm.inventory import Nodes, Ports, Subnet
+from weft.sm.pkey.definitions import PartitionDefinition
 from weft.sm.pkey.partitions import NO_FILE
-from weft.tenants.drivers import subnet_manager
 from weft.tenants.drivers.driver import inventory_of
 from weft.tenants.drivers.subnet_manager import ManagerDriver
 from weft.tenants.partitions import Allocation, Member, Partition
@@ -77,22 +78,25 @@ def test_a_standby_manager_reports_its_master_as_a_difference():
     assert driver.title == "lab mine"
 
 
-def test_written_definitions_are_not_parsed_again(monkeypatch):
-    filed, messages = FileConfig(partitions=NO_FILE), [NOTHING]
+def test_manager_gets_only_changed_partitions_and_reads_them_back():
+    filed, runtime, sent = FileConfig(partitions=NO_FILE), [NOTHING], []
 
-    def allocate(revision: str, *, define: str, remove: list[int], **words: object) -> None:
-        messages[0] = changed(messages[0], filed, define=define, remove=remove, qos=None, default_is_full=None)
+    def allocate(revision: str, *, define: list[PartitionDefinition], remove: list[int], **words: object) -> None:
+        sent.append(([definition.p_key for definition in define], remove))
+        runtime[0] = changed(runtime[0], filed, define=define, remove=remove, qos=None, default_is_full=None)
 
-    manager = SimpleNamespace(path="", allocation=lambda: described(filed, messages[0]), allocate=allocate)
+    manager = SimpleNamespace(path="", allocation=lambda: described(filed, runtime[0]), allocate=allocate)
     members = {0x11: Member(), 0x12: Member(full=False), 0x13: Member(index0=True)}
     plain = Partition(name="plain", p_key=0x0101, members={0x11: Member(), 0x12: Member(full=False)})
     limits = Partition(
         name="limits", p_key=0x0102, members=members, ipoib=True, sl=2, mtu_bytes=4096, rate_gbit_s=100.0
     )
-    unsaid = Partition(name="unsaid", p_key=0x0103, mtu_bytes=4096, ipoib=False)  # which a manager has no place for
+    lost = Partition(name="lost", p_key=0x0103, mtu_bytes=4096, ipoib=False)  # without IPoIB an MTU is not kept
     driver = ManagerDriver(manager)
-    driver.write(Allocation(partitions={item.p_key: item for item in (plain, limits, unsaid)}), over=driver.read())
-    looked_into = ManagerDriver(manager).read()
-    monkeypatch.setattr(subnet_manager, "read_definitions", None)
-    assert driver.read() == looked_into
-    assert driver.read().allocation.partitions[0x0101] is plain
+    driver.write(Allocation(partitions={item.p_key: item for item in (plain, limits, lost)}), over=driver.read())
+    kept = {0x0101: plain, 0x0102: limits, 0x0103: replace(lost, mtu_bytes=None)}
+    assert driver.read().allocation.partitions == kept
+    larger = replace(plain, members={**plain.members, 0x14: Member()})
+    driver.write(Allocation(partitions={0x0101: larger, 0x0102: limits}), over=driver.read())
+    assert sent == [([0x0101, 0x0102, 0x0103], []), ([0x0101], [0x0103])]
+    assert driver.read().allocation.partitions == {0x0101: larger, 0x0102: limits}

@@ -54,26 +54,6 @@ def parse_partitions(text: str, path: Path | str = "partitions.conf", *, qos: bo
     return _Reader(path, qos=qos).read(text)
 
 
-def parse_definition(text: str, source: str, *, qos: bool, rank: int) -> Partition:
-    """Read one partition that a program gives to a running manager; it may have no members.
-
-    Problems that are notes in a file are errors here, since a program does not read notes. Exception: an SL without
-    `qos`, which has no effect until lanes exist, because UFM's clients always name one. Its rules are numbered from
-    `rank` on.
-    """
-    reader = _Reader(source, qos=True)
-    reader.rank, reader.drafts = rank, {}
-    for reader.line, line in enumerate(text.split("\n"), 1):
-        reader.statements(line)
-    if reader.notes:
-        raise ConfigError(reader.notes[0])
-    (draft,) = reader.drafts.values()
-    partition = draft.finished()
-    return (
-        partition if qos else replace(partition, sl=0, groups=tuple(replace(group, sl=0) for group in partition.groups))
-    )
-
-
 @dataclass(slots=True)
 class _Draft:
     """A partition as it grows."""

@@ -1,4 +1,4 @@
-"""Slices as definitions of partitions.conf, which OpenSM and weft's subnet manager read.
+"""Partitions as definitions for subnet managers: objects for weft's, partitions.conf for OpenSM.
 
     acme=0x0101,ipoib,sl=2 :
      0x0002c90300001231=full,
@@ -15,8 +15,9 @@ from dataclasses import replace
 
 from weft.errors import ConfigError
 from weft.ids import Guid
+from weft.sm.pkey.definitions import MemberDefinition, PartitionDefinition
 from weft.sm.pkey.partitions import DEFAULT_MTU, DEFAULT_P_KEY, DEFAULT_RATE, Membership, broadcast_mgid
-from weft.sm.pkey.partitions import Partition as PartitionDefinition
+from weft.sm.pkey.partitions import Partition as ManagerPartition
 from weft.sm.pkey.partitions_conf import parse_partitions
 from weft.tenants.partitions import Allocation, Member, Partition
 from weft.wire.port_info import Mtu
@@ -35,14 +36,14 @@ def write_partitions(allocation: Allocation) -> str:
 
 
 def write_definitions(partitions: Iterable[Partition]) -> str:
-    return "".join(_definitions(partition) for partition in partitions)
+    return "".join(_text(definition_of(partition)) for partition in partitions)
 
 
 def read_definitions(text: str, path: str = "partitions.conf") -> dict[int, Partition]:
     """Read definitions; return the partitions by P_Key, without Default. Raise FileError if they are invalid."""
     parsed = parse_partitions(text, path)
     definitions = (*parsed.partitions, *parsed.empty)
-    return {each.p_key: _partition(each) for each in definitions if each.p_key != DEFAULT_P_KEY}
+    return {each.p_key: read_partition(each) for each in definitions if each.p_key != DEFAULT_P_KEY}
 
 
 def as_read(partitions: Mapping[int, Partition]) -> dict[int, Partition]:
@@ -72,34 +73,39 @@ def check_name(name: str) -> None:
         )
 
 
-def _definitions(partition: Partition) -> str:
-    """Return one definition, or two if some members have index 0: this flag applies to a whole definition."""
+def definition_of(partition: Partition) -> PartitionDefinition:
+    """Return a partition as a subnet manager takes it; raise ConfigError if it cannot."""
     check_name(partition.name)
-    flags = _flags(partition)
-    members = {
-        index0: [item for item in partition.members.items() if item[1].index0 == index0] for index0 in (False, True)
-    }
+    codes = {}
+    if partition.mtu_bytes is not None:
+        codes["mtu"] = _code(partition, "MTU", partition.mtu_bytes, _MTUS, "bytes")
+    if partition.rate_gbit_s is not None:
+        codes["rate"] = _code(partition, "rate", partition.rate_gbit_s, _RATES, "Gbit/s")
+    members = tuple(
+        MemberDefinition(guid, Membership.FULL if member.full else Membership.LIMITED, member.index0)
+        for guid, member in partition.members.items()
+    )
+    return PartitionDefinition(
+        name=partition.name, p_key=partition.p_key, members=members, ipoib=partition.ipoib, sl=partition.sl, **codes
+    )
+
+
+def _text(definition: PartitionDefinition) -> str:
+    """Return one definition of the file, or two if some members have index 0: this flag applies to all its members."""
+    flags = ",ipoib" if definition.ipoib else ""
+    for name, default in (("mtu", DEFAULT_MTU), ("rate", DEFAULT_RATE), ("sl", 0)):
+        if getattr(definition, name) != default:
+            flags += f",{name}={getattr(definition, name)}"
+    members = {index0: [member for member in definition.members if member.index0 == index0] for index0 in (False, True)}
     return "".join(
-        f"{partition.name}={partition.p_key:#06x}{flags}{',indx0' if index0 else ''} :{_ports(some)} ;\n"
+        f"{definition.name}={definition.p_key:#06x}{flags}{',indx0' if index0 else ''} :{_ports(some)} ;\n"
         for index0, some in members.items()
         if some or (not index0 and not members[True])
     )
 
 
-def _ports(members: list[tuple[int, Member]]) -> str:
-    words = [f"\n {guid:#018x}={'full' if member.full else 'limited'}" for guid, member in members]
-    return ",".join(words) or " NONE"
-
-
-def _flags(partition: Partition) -> str:
-    words = ["ipoib"] if partition.ipoib else []
-    if partition.mtu_bytes is not None:
-        words.append(f"mtu={_code(partition, 'MTU', partition.mtu_bytes, _MTUS, 'bytes')}")
-    if partition.rate_gbit_s is not None:
-        words.append(f"rate={_code(partition, 'rate', partition.rate_gbit_s, _RATES, 'Gbit/s')}")
-    if partition.sl:
-        words.append(f"sl={partition.sl}")
-    return "".join(f",{word}" for word in words)
+def _ports(members: list[MemberDefinition]) -> str:
+    return ",".join(f"\n {member.port:#018x}={member.membership.value}" for member in members) or " NONE"
 
 
 def _code(partition: Partition, quantity: str, value: float, codes: Mapping[float, int], unit: str) -> int:
@@ -110,7 +116,8 @@ def _code(partition: Partition, quantity: str, value: float, codes: Mapping[floa
     return code
 
 
-def _partition(definition: PartitionDefinition) -> Partition:
+def read_partition(definition: ManagerPartition) -> Partition:
+    """Return the partition that a subnet manager has."""
     broadcast = next((group for group in definition.groups if group.mgid == broadcast_mgid(definition.p_key)), None)
     members = {
         member.who: Member(member.membership is not Membership.LIMITED, member.index0)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from weft.ids import Guid
-from weft.sm.allocation import read_qos, split_definitions
+from weft.sm.allocation import read_qos
 from weft.sm.control import ManagerSocket, OutOfDate
 from weft.tenants.drivers.driver import Checked, FabricChangedError, Observed, inventory_of
-from weft.tenants.drivers.partition_files import as_read, check_index0, read_definitions, write_definitions
-from weft.tenants.partitions import Allocation, Inventory, Partition
+from weft.tenants.drivers.partition_files import as_read, check_index0, definition_of, read_partition
+from weft.tenants.partitions import Allocation, Inventory
 
 _MASTER = "master"
 
@@ -20,8 +20,6 @@ class ManagerDriver:
     def __init__(self, manager: ManagerSocket) -> None:
         self.manager = manager
         self._inventory: tuple[tuple[str, str], Inventory] | None = None  # by subnet revision and master
-        # Parsed definitions by their text: most stay the same and need no parsing.
-        self._parsed: dict[str, dict[int, Partition]] = {}
 
     @property
     def title(self) -> str:
@@ -38,17 +36,11 @@ class ManagerDriver:
     def read(self) -> Observed:
         current = self.manager.allocation()
         allocation = Allocation(
-            partitions=self._partitions(current.partitions),
+            partitions={item.p_key: read_partition(item.partition()) for item in current.partitions},
             default_is_full=bool(current.default_is_full),
             lanes=None if current.qos is None else read_qos(current.qos),
         )
         return Observed(allocation=allocation, foreign_p_keys=frozenset(current.taken), revision=current.revision)
-
-    def _partitions(self, text: str) -> dict[int, Partition]:
-        place = str(self.manager.path)
-        definitions = split_definitions(text).values()
-        self._parsed = {text: self._parsed.get(text) or read_definitions(f"{text};", place) for text in definitions}
-        return {p_key: partition for parsed in self._parsed.values() for p_key, partition in parsed.items()}
 
     def check(self, *, repair: bool) -> Checked:
         """Compare and repair the ports; a manager that is not the master cannot, and reports this as the difference."""
@@ -62,11 +54,14 @@ class ManagerDriver:
         """Send the differences to the manager, which applies only these."""
         check_index0(desired.partitions.values())
         current, partitions = over.allocation, as_read(desired.partitions)
-        define = write_definitions(
-            partition for p_key, partition in partitions.items() if current.partitions.get(p_key) != partition
-        )
-        self._parsed |= {text: {p_key: partitions[p_key]} for p_key, text in split_definitions(define).items()}
-        order: dict[str, Any] = {"define": define, "remove": sorted(current.partitions.keys() - partitions.keys())}
+        order: dict[str, Any] = {
+            "define": [
+                definition_of(partition)
+                for p_key, partition in partitions.items()
+                if current.partitions.get(p_key) != partition
+            ],
+            "remove": sorted(current.partitions.keys() - partitions.keys()),
+        }
         if desired.lanes != current.lanes:
             order["qos"] = desired.lanes
         if desired.default_is_full != current.default_is_full:

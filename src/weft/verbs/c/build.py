@@ -28,7 +28,7 @@ _WRITTEN_FROM = (
     *("carriers/places.py", "carriers/*/device.py", "carriers/lab/connection.py"),
     *("carriers/roce/layout.py", "carriers/roce/processor.py", "carriers/roce/kernels/*.py"),
 )
-_KERNELS_FROM = ("ids.py", "jit/*.py", "wire/*.py")
+_KERNELS_FROM = ("compiler.py", "ids.py", "jit/*.py", "wire/*.py")
 _SYSTEM = ("/lib", "/usr/lib", "/lib64", "/usr/lib64", "/usr/local/lib")
 _PRIVATE = re.compile(rb"(?<=\0)IBVERBS_PRIVATE_\d+(?=\0)")
 # Symbols that drivers of rdma-core import from libibverbs besides its public calls

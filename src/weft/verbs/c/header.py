@@ -7,7 +7,7 @@ from weft.verbs.c import datagrams, devices, operations, pairs
 from weft.verbs.c.addresses import Address
 from weft.verbs.c.calls import numbered
 from weft.verbs.c.start import EntryPoint
-from weft.verbs.carriers.lab.connection import Kind
+from weft.verbs.carriers.lab.connection import FRAME_IN_C, Kind
 from weft.verbs.carriers.processes import device
 from weft.verbs.carriers.roce.device import GUID
 from weft.verbs.enums import cm
@@ -78,7 +78,7 @@ def text() -> str:
     lines.append(f'#define WEFT_OPERATIONS "{known}"')
     for name, fields in _LISTS.items():
         lines.append(f"#define WEFT_{name}_NUMBERS(X) " + " ".join(f"X({field})" for field in fields))
-    return write_header(*records) + "\n".join(lines) + "\n"
+    return write_header(*records) + FRAME_IN_C + "\n".join(lines) + "\n"
 
 
 def _number(value: int) -> str:

@@ -5,7 +5,6 @@
 
 #include "weft.h"
 
-struct __attribute__((packed)) frame { uint32_t length; uint16_t kind; uint32_t number; };
 enum { NUMBER_BYTES = sizeof(uint32_t), QUESTION_MAX = 1024, ANSWER_MAX = 1 << 20, TIMEOUT_S = 10, ROOT = 0 };
 
 static int dial(const char *path)
@@ -27,7 +26,7 @@ static int dial(const char *path)
 
 static char *read_answer(int file)
 {
-    struct frame frame;
+    struct weft_frame frame;
     if (recv(file, &frame, sizeof(frame), MSG_WAITALL) != sizeof(frame) || frame.kind != WEFT_ANSWER) return NULL;
     if (frame.length < NUMBER_BYTES || frame.length > ANSWER_MAX) return NULL;
     ssize_t length = frame.length - NUMBER_BYTES;
@@ -39,7 +38,7 @@ static char *read_answer(int file)
 
 char *weft_lab_devices(const char *path, const char *host)
 {
-    struct __attribute__((packed)) { struct frame frame; char text[QUESTION_MAX]; } question = {{.kind = WEFT_QUESTION}};
+    struct __attribute__((packed)) { struct weft_frame frame; char text[QUESTION_MAX]; } question = {{.kind = WEFT_QUESTION}};
     if (strpbrk(host, "\"\\")) return NULL;
     int length = snprintf(question.text, QUESTION_MAX, "{\"do\": \"devices\", \"host\": \"%s\"}", host);
     if (length >= QUESTION_MAX) return NULL;

@@ -32,14 +32,17 @@ from pathlib import Path
 from typing import Any
 
 from weft import runtime
+from weft.compiler import structure
 from weft.errors import ConfigError, SubnetError
 
 SUFFIX = ".verbs"  # follows the name of the lab in the path of the socket
 QUEUE_PAIR_BITS = 16  # low bits of a queue pair's number; the bits above are the number of the program
 METERS = 4096  # per program: see weft.lab.metered_paths
 GUIDS_BYTES = 64  # GUIDInfo
-FRAME = struct.Struct("<IH")
-NUMBER = struct.Struct("<I")
+_FRAME = ("u32 length", "u16 kind")
+FRAME = structure("weft_frame", *_FRAME)[0]
+NUMBER = struct.Struct("=I")
+FRAME_IN_C = structure("weft_frame", *_FRAME, "u32 number", packed=True)[1]  # of a question or an answer
 BELL = struct.Struct("<QI")
 LENGTH = struct.Struct("<H")
 MOST_BYTES = 16 << 20  # limit of unsent bytes; more packets are lost, as on a wire
