@@ -27,9 +27,9 @@ from weft.collectives.live.plan import PIECES_MAX
 from weft.collectives.live.reading import CopyWorkers, read_word
 from weft.errors import SubnetError
 from weft.verbs import enums as e
-from weft.verbs.attributes.address import GID, AHAttr, GlobalRoute
+from weft.verbs.attributes.address import GID
 from weft.verbs.hardware import HOST
-from weft.verbs.perftest.endpoint import Port, open_port
+from weft.verbs.perftest.endpoint import Port, address_vector, open_port
 from weft.verbs.pyverbs.cq import CQ
 from weft.verbs.pyverbs.mr import MR
 from weft.verbs.pyverbs.pd import PD
@@ -236,14 +236,12 @@ class Link:
     def connect(self, far: Address) -> None:
         port, self._far = self._end.port, far
         index = self._common_key(list(port.ctx.adapter.p_keys), far.p_keys)
-        is_global = port.gid_index >= 0
-        route = GlobalRoute(dgid=GID(far.gid), sgid_index=port.gid_index, hop_limit=64) if is_global else None
         attr = QPAttr(port_num=port.number, path_mtu=(port.mtu_bytes // 128).bit_length() - 1)
         attr.qp_access_flags, attr.dest_qp_num, attr.rq_psn, attr.sq_psn = ACCESS, far.qpn, far.psn, self._psn
         attr.min_rnr_timer, attr.retry_cnt, attr.rnr_retry = _RNR_TIMER, _RETRIES, _RETRIES
         attr.timeout = _TIMEOUT_IN_LAB if far.host else _TIMEOUT
         attr.pkey_index = index
-        attr.ah_attr = AHAttr(dlid=far.lid, port_num=port.number, is_global=is_global, gr=route)
+        attr.ah_attr = address_vector(port, far.lid, far.gid)
         self.qp.to_rts(attr)
         self._receive = RecvWR()
         for _ in range(_RECEIVES):

@@ -55,7 +55,16 @@ class Port:
     mtu_bytes: int
     is_ethernet: bool
     gid_index: int  # -1: by LID only
-    gid: bytes
+    gid: bytes  # of `gid_index`, or the first
+
+
+def address_vector(port: Port, lid: int, gid: str, sl: int = 0) -> AHAttr:
+    """Return the address vector of a far port; in another subnet it has a global route."""
+    is_routed = GID(gid).raw[:_PREFIX_BYTES] != port.gid[:_PREFIX_BYTES] and bool(lid)
+    is_global = is_routed or port.gid_index >= 0
+    route = GlobalRoute(dgid=GID(gid), sgid_index=max(port.gid_index, 0), hop_limit=64) if is_global else None
+    dlid = 0 if is_routed else lid  # of another subnet: the path record has that of the router
+    return AHAttr(dlid=dlid, sl=sl, port_num=port.number, is_global=is_global, gr=route)
 
 
 def open_port(device: str = "", ib_port: int = 1, gid_index: int = -1) -> Port:
@@ -83,7 +92,7 @@ def open_port(device: str = "", ib_port: int = 1, gid_index: int = -1) -> Port:
         mtu_bytes=mtu_to_str(facts.active_mtu),
         is_ethernet=is_ethernet,
         gid_index=index,
-        gid=gids[index] if index >= 0 else NO_GID,
+        gid=gids[max(index, 0)] if gids else NO_GID,
     )
 
 
@@ -191,12 +200,7 @@ class Endpoint:
             self._handles = [AH(self.pd, attr=self._address_vector(address)) for address in remote]
 
     def _address_vector(self, to: Address) -> AHAttr:
-        port = self.port
-        is_global = port.gid_index >= 0
-        route = GlobalRoute(dgid=GID(to.gid), sgid_index=port.gid_index, hop_limit=64) if is_global else None
-        is_routed = is_global and GID(to.gid).raw[:_PREFIX_BYTES] != port.gid[:_PREFIX_BYTES]
-        lid = 0 if is_routed else to.lid  # of another subnet: the path record has that of the router
-        return AHAttr(dlid=lid, sl=self.plan.sl, port_num=port.number, is_global=is_global, gr=route)
+        return address_vector(self.port, to.lid, to.gid, sl=self.plan.sl)
 
     def _attributes(self, psn: int, to: Address) -> QPAttr:
         attr = QPAttr(port_num=self.port.number, path_mtu=(self.mtu_bytes // 128).bit_length() - 1)
