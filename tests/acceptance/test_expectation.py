@@ -5,15 +5,19 @@ from __future__ import annotations
 import json
 import sys
 
+import msgspec
+import numpy as np
 import pytest
 
-from weft.acceptance import Setup, check, expect, find_causes, read_expectation, write_expectation
+from weft.acceptance import Setup, causes, check, expect, find_causes, read_expectation, write_expectation
 from weft.acceptance.expectation import Expectation
 from weft.acceptance.outputs import Output
-from weft.acceptance.prediction import place_setup, predict, programs
+from weft.acceptance.prediction import Curve, Suite, place_setup, predict, programs, suite_of
 from weft.cli import main
 from weft.collectives.nccl import calibration
 from weft.errors import ConfigError
+from weft.fabric.rates import Technology
+from weft.sim import calibration as limits
 
 PAIR = Setup(spec="superpod:su=1,servers=2,server=dgx-a100")
 
@@ -173,3 +177,143 @@ def test_the_command_checks_outputs_against_a_file(pair, tmp_path, capsys, monke
     status, text = run("--measured", str(tmp_path / "bad.txt"))
     assert "ib_write_bw of bad.txt fails as with one adapter at half its rate. Check: ibstat" in text
     assert run("--servers", "1")[0] == 2
+
+
+def curve_of(program: str, values: tuple[float, ...] = (10.0, 20.0, 40.0), **more) -> Curve:
+    return Curve(program=program, sizes_bytes=(1, 4, 16), expected=values, acceptable=values, **more)
+
+
+def test_values_between_sizes_are_interpolated_in_logarithms_and_none_are_beyond_the_ends():
+    curve = curve_of("ib_write_bw")
+    values = curve.at(np.array([0, 1, 2, 4, 16, 17]), curve.expected)
+    assert values.tolist() == pytest.approx([np.nan, 10, 10 * 2**0.5, 20, 40, np.nan], nan_ok=True)
+
+
+@pytest.mark.parametrize("change", [{"values": (1.0, 2.0)}, {"values": (1.0, 0.0, 2.0)}, {"values": (1.0, -1.0, 2.0)}])
+def test_a_curve_without_a_value_above_0_for_each_size_is_refused(change):
+    with pytest.raises(ValueError, match="ib_x needs as many expected and acceptable values as sizes, above 0"):
+        curve_of("ib_x", **change)
+    with pytest.raises(ValueError, match="above 0"):
+        Curve(program="x", sizes_bytes=(), expected=(), acceptable=())
+
+
+@pytest.mark.parametrize(
+    ("program", "measured", "failures", "worst", "passed"),
+    [
+        ("ib_write_bw", (10.01, 20.1, 40.2), 0, 0, True),
+        ("ib_write_bw", (10.01, 19.9, 39.0), 2, 2, False),
+        ("ib_write_lat", (9.99, 19.9, 39.0), 0, 0, True),
+        ("ib_write_lat", (9.99, 20.1, 40.1), 2, 1, False),
+        ("ib_write_lat", (9.0, 30.0, 41.0), 2, 1, False),
+        ("all_reduce_perf", (9.99, 5.0, 40.1), 1, 2, False),
+    ],
+)
+def test_bandwidth_is_worse_below_and_time_above_the_acceptable_value(program, measured, failures, worst, passed):
+    expectation = Expectation(setup=PAIR, servers=2, ranks=16, tests=(curve_of(program),))
+    output = Output(source="x", program=program, ranks=16, sizes_bytes=[1, 4, 16], values=[*measured])
+    verdict = check(expectation, output)
+    assert (verdict.failures, verdict.worst, verdict.passed) == (failures, worst, passed)
+
+
+def test_sizes_that_are_not_expected_are_left_out_of_a_verdict():
+    expectation = Expectation(setup=PAIR, servers=2, ranks=16, tests=(curve_of("ib_write_bw"),))
+    output = Output(source="x", program="ib_write_bw", sizes_bytes=[16, 32, 1], values=[50.0, 1.0, 30.0])
+    verdict = check(expectation, output)
+    assert (verdict.sizes_bytes.tolist(), verdict.measured.tolist()) == ([16, 1], [50.0, 30.0])
+    assert verdict.expected.tolist() == verdict.acceptable.tolist() == pytest.approx([40.0, 10.0])
+    with pytest.raises(ConfigError, match=r"no size of ib_write_bw is from 1 to 16 bytes"):
+        check(expectation, Output(source="x", program="ib_write_bw", sizes_bytes=[17], values=[1.0]))
+
+
+@pytest.mark.parametrize(
+    ("program", "suite"), [("all_reduce_perf", Suite.NCCL), ("osu_bw", Suite.OSU), ("ib_write_bw", Suite.PERFTEST)]
+)
+def test_a_program_belongs_to_the_suite_of_its_name(program, suite):
+    assert suite_of(program) is suite
+
+
+def test_the_benchmarks_of_two_servers_are_all_but_those_of_one():
+    names = programs(Setup(spec="star:hosts=2"))
+    assert names == [
+        *("ib_write_bw", "ib_read_bw", "ib_send_bw", "ib_write_lat", "ib_read_lat", "ib_send_lat"),
+        *("osu_latency", "osu_bw", "osu_bibw", "osu_allreduce", "osu_alltoall", "osu_bcast", "osu_allgather"),
+        "osu_reduce",
+    ]
+
+
+def test_acceptable_values_are_the_slow_ends_of_the_bands_of_each_program():
+    latency, bandwidth = (predict(Setup(spec="star:hosts=2"), f"ib_write_{kind}") for kind in ("lat", "bw"))
+    assert [high / low for low, high in zip(latency.expected, latency.acceptable, strict=True)] == pytest.approx(
+        [1 + limits.LATENCY_LIMIT] * len(latency.sizes_bytes)
+    )
+    for size, expected, acceptable in zip(bandwidth.sizes_bytes, bandwidth.expected, bandwidth.acceptable, strict=True):
+        limit = limits.SMALL_BANDWIDTH_LIMIT if size <= limits.SMALL_BYTES else limits.BANDWIDTH_LIMIT
+        assert acceptable / expected == pytest.approx(1 - limit)
+    mpi = predict(Setup(spec="star:hosts=2"), "osu_bw")
+    assert mpi.expected[-1] == pytest.approx(bandwidth.expected[-1], rel=0.2)  # both in Gbit/s
+    assert all(low < expected for low, expected in zip(mpi.acceptable, mpi.expected, strict=True))
+    time = predict(Setup(spec="star:hosts=2"), "osu_latency")
+    assert all(high > expected for high, expected in zip(time.acceptable, time.expected, strict=True))
+
+
+def test_processes_per_server_are_those_of_collectives_only():
+    one, four = (Setup(spec="star:hosts=2", ppn=ppn) for ppn in (1, 4))
+    assert predict(one, "osu_latency") == predict(four, "osu_latency")
+    assert predict(one, "osu_allreduce") != predict(four, "osu_allreduce")
+
+
+def test_ipoib_is_as_fast_as_ethernet_cables_of_the_same_or_the_next_lower_rate():
+    """4xHDR is 200 Gbit/s, as is an Ethernet cable; 4xFDR is 54.5, and the next lower one is 50; the slowest is 10."""
+    for speed, rate_gbit_s in (("4xHDR", 200), ("4xFDR", 50), ("4xEDR", 100), ("1xSDR", 10)):
+        ranks = place_setup(Setup(spec=f"star:hosts=2,server=host,speed={speed}", ipoib=True))
+        links = [ranks.fabric.link(number) for number in range(len(ranks.fabric.links))]
+        assert {(link.technology, link.rate_gbit_s) for link in links} == {(Technology.ETHERNET, rate_gbit_s)}
+
+
+def distances(setup: Setup, program: str, factor: float) -> list[str]:
+    output = as_output(predict(setup, program))
+    output.values = [value * factor for value in output.values]
+    return [cause.name for cause in find_causes(setup, output)]
+
+
+def test_a_cause_explains_rows_only_if_it_is_nearer_than_a_healthy_cluster():
+    """Half the rate of an adapter halves the bandwidth of large messages."""
+    setup = Setup(spec="star:hosts=2,server=host,speed=4xHDR")
+    assert distances(setup, "ib_write_bw", 0.99) == []
+    assert distances(setup, "ib_write_bw", 1.5) == []
+
+
+def test_defects_that_a_cluster_cannot_have_are_not_predicted():
+    alone = Setup(spec="superpod:su=1,servers=1")
+    two = Setup(spec="superpod:su=1,servers=2")
+    assert (causes._use_tcp(alone), causes._without_gpudirect(alone), causes._cut_adapter(alone)) == ([], [], [])
+    assert causes._slow_adapter(alone) == causes._slow_server(alone) == []
+    assert causes._use_tcp(msgspec.structs.replace(two, network="tcp")) == []
+    assert causes._without_gpudirect(msgspec.structs.replace(two, gpudirect=False)) == []
+    assert causes._without_nvls(msgspec.structs.replace(two, nvls=False)) == []
+    assert causes._cut_adapter(Setup(spec="star:hosts=2")) == causes._slow_server(Setup(spec="star:hosts=2")) == []
+    assert causes._collide(two) == []
+
+
+def test_defects_are_those_of_the_first_server_beside_the_faults_that_are_there():
+    two = Setup(spec="superpod:su=1,servers=2", faults=("slow:dgx2/mlx5_11/1=1xNDR",))
+    ports = [f"mlx5_{number}/1" for number in (0, 3, 4, 5, 6, 9, 10, 11)]
+    adapters = [f"dgx1/{name}" for name in ports]
+    assert [setup.faults for setup in causes._cut_adapter(two)] == [("slow:dgx2/mlx5_11/1=1xNDR", f"cut:{adapters[0]}")]
+    for (slow,), count in ((causes._slow_adapter(two), 1), (causes._slow_server(two), 8)):
+        fabric = place_setup(slow).fabric
+        links = [fabric.find_port(f"dgx{server}/{name}").link for server in (1, 2) for name in ports]
+        assert [link.rate_gbit_s for link in links] == [200] * count + [400] * (15 - count) + [100]
+    every, first = causes._use_tcp(two)
+    assert (every.network, every.ipoib, every.faults) == ("tcp", True, ("slow:dgx2/mlx5_11/1=1xNDR",))
+    assert first.faults == ("slow:dgx2/mlx5_11/1=1xNDR", *(f"cut:{name}" for name in adapters[1:]))
+    assert [setup.gpudirect for setup in causes._without_gpudirect(two)] == [False]
+    assert [setup.nvls for setup in causes._without_nvls(two)] == [False]
+
+
+def test_paths_of_ethernet_collide_by_other_hashes_or_by_a_hash_at_all():
+    roce = Setup(spec="superpod:su=1,servers=2,server=dgx-h100+ConnectX-7-EN,switch=SN5400")
+    assert [setup.seed for setup in causes._collide(roce)] == [2, 3, 4, 5]
+    assert [setup.seed for setup in causes._collide(msgspec.structs.replace(roce, paths="ecmp"))] == [2, 3, 4, 5]
+    assert [setup.paths for setup in causes._collide(msgspec.structs.replace(roce, paths="adaptive"))] == ["ecmp"]
+    assert [setup.ipoib for setup in causes._use_tcp(roce)] == [False, False]

@@ -112,3 +112,68 @@ def test_a_file_without_results_is_refused(tmp_path):
     for text in ("", "hello\n", "# Collective test starting: all_reduce_perf\n", NCCL.partition("     1048576")[0]):
         with pytest.raises(ConfigError, match=r"run\.txt: no results of nccl-tests, perftest or OSU"):
             read_outputs(written(tmp_path, text))
+
+
+def test_each_test_of_a_file_has_its_own_name_ranks_and_rows(tmp_path):
+    """Also one without a line for each rank, and rows that are no result."""
+    second = NCCL.replace("all_reduce_perf", "all_gather_perf").replace("63.93", "0.00").replace("43370", "N/A")
+    third = "".join(line for line in NCCL.splitlines(keepends=True) if "Rank" not in line)
+    one, three = read_outputs(written(tmp_path, NCCL + second + third))
+    assert [(one.program, one.ranks, len(one.values)), (three.program, three.ranks, three.values)] == [
+        ("all_reduce_perf", 16, 2),
+        ("all_reduce_perf", None, [63.93, 43370.0]),
+    ]
+    assert one.source == str(tmp_path / "run.txt")
+
+
+@pytest.mark.parametrize(
+    ("heading", "program"),
+    [
+        ("RDMA_Read BW Test", "ib_read_bw"),
+        ("Send Bidirectional BW Test", "ib_send_bw -b"),
+        ("RDMA_Write Bidirectional Post List BW Test", "ib_write_bw -b"),
+        ("Atomic BW Test", "ib_atomic_bw"),
+    ],
+)
+def test_tests_of_perftest_are_named_as_their_programs(tmp_path, heading, program):
+    text = f"  {heading}\n #bytes #iterations BW peak[Gb/sec] BW average[Gb/sec]\n 2 5000 0.30 0.25 0.01\n"
+    (output,) = read_outputs(written(tmp_path, text))
+    assert (output.program, output.values) == (program, [0.25])
+
+
+@pytest.mark.parametrize(
+    ("heading", "expected"),
+    [
+        ("Bi-Directional Bandwidth", "osu_bibw"),
+        ("All-Gather Latency", "osu_allgather"),
+        ("Multiple Bandwidth / Message Rate", "osu_Multiple Bandwidth / Message Rate"),
+    ],
+)
+def test_rows_of_an_unknown_test_are_not_those_of_the_test_before_it(tmp_path, heading, expected):
+    first = OSU.format(heading="Latency", variant="", column="us", value=1.79)
+    second = OSU.format(heading=heading, variant="-CUDA", column="x", value=4.0)
+    latency, output = read_outputs(written(tmp_path, first + second))
+    assert (latency.program, latency.values) == ("osu_latency", [1.79, 24000.0])
+    scale = 8e-3 if expected.endswith("bw") else 1.0
+    assert (output.program, output.values) == (expected, pytest.approx([4.0 * scale, 24000.0 * scale]))
+
+
+@pytest.mark.parametrize(
+    ("name", "program"),
+    [
+        ("reduce_scatter_perf.log", "reduce_scatter_perf"),
+        ("reduce_perf.log", "reduce_perf"),
+        ("n4-broadcast_perf.log", "broadcast_perf"),
+        ("sendrecv_perf", "sendrecv_perf"),
+        ("all_gather_perf", "all_gather_perf"),
+    ],
+)
+def test_an_old_output_takes_any_tests_name_from_the_file(tmp_path, name, program):
+    (output,) = read_outputs(written(tmp_path, OLD, name))
+    assert output.program == program
+
+
+def test_json_without_devices_has_no_ranks_and_rows_without_a_time_are_left_out(tmp_path):
+    rows = [{"size": size, "out_of_place": {"time": time}} for size, time in ((8, 0.0), (16, 0.5))]
+    (output,) = read_outputs(written(tmp_path, "\n " + json.dumps({"args": ["x_perf"], "results": rows})))
+    assert (output.program, output.ranks, output.sizes_bytes, output.values) == ("x_perf", None, [16], [0.5])

@@ -21,10 +21,10 @@ _PREFIX = re.compile(r"\[\d+,\d+\]<\w+>:?\s?|\s*\d+: (?=[# ])")  # mpirun --tag-
 _NCCL_NAME = re.compile(r"# Collective test starting: (\w+_perf)")
 _NCCL_HEAD = re.compile(r"#\s+size\s+count\s+type\b")
 _RANK = re.compile(r"#\s+Rank\s+(\d+)\b")
-_PERFTEST_HEAD = re.compile(r"\s*(RDMA_Write|RDMA_Read|Send) (Bidirectional |Post List )*(BW|Latency) Test")
+_PERFTEST_HEAD = re.compile(r"\s*(RDMA_Write|RDMA_Read|Send|Atomic) (Bidirectional |Post List )*(BW|Latency) Test")
 _PERFTEST_UNIT = re.compile(r"BW average\[(\S+?)/sec\]")
 _OSU_HEAD = re.compile(r"# OSU MPI(?:-[A-Z]+)? (.+?) Test\b")
-_VERBS = {"RDMA_Write": "write", "RDMA_Read": "read", "Send": "send"}
+_VERBS = {"RDMA_Write": "write", "RDMA_Read": "read", "Send": "send", "Atomic": "atomic"}
 _GBIT_S = {"Gb": 1.0, "MiB": 8 * (1 << 20) / 1e9, "MB": 8 * (1 << 20) / 1e9}  # MB of old perftest are 2^20 bytes too
 _OSU_GBIT_S = 8e-3
 _AVERAGE, _TYPICAL = 3, 4  # columns of perftest
@@ -105,8 +105,8 @@ class _Reader:
             self.gbit_s = _GBIT_S[match[1]]
         elif match := _OSU_HEAD.match(line):
             heading = match[1].replace("All-Reduce", "Allreduce").replace("All-Gather", "Allgather")
-            name = next((test for test in osu.Test if test.heading == heading), None)
-            return Output(source=self.source, program=f"osu_{name}") if name else None
+            name = next((test for test in osu.Test if test.heading == heading), heading)
+            return Output(source=self.source, program=f"osu_{name}")
         return None
 
     def _row(self, output: Output, words: list[str]) -> None:
