@@ -102,8 +102,9 @@ bench: $(VENV)/.tested
 # List changes of a package's source that none of its tests detects: make mutate PACKAGE=sm MUTANTS=100 SEED=2
 MUTANTS ?= 40
 SEED ?= 1
+LIMIT_S ?= 20
 mutate: $(VENV)/.tested
-	@$(BIN)/python -m tests.mutate $(PACKAGE) --sample $(MUTANTS) --seed $(SEED)
+	@$(BIN)/python -m tests.mutate $(PACKAGE) --sample $(MUTANTS) --seed $(SEED) --limit-s $(LIMIT_S)
 
 $(VENV)/bin/python:
 	@echo "weft: creating $(VENV)"

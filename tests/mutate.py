@@ -43,7 +43,6 @@ _INTERPRETED_S = 3  # CPU time for a test of kernels, interpreted; those that ta
 _INTERPRETED = "NUMBA_DISABLE_JIT"
 _SHARED = ("conformance", "crosscheck", "physics")  # folders with tests of several packages
 _NEEDS_IMPORT = 2  # exit status
-_CPU_S = 20  # CPU time for the tests of a mutant; the others of its tests do not run
 
 
 class Outcome(StrEnum):
@@ -67,7 +66,8 @@ def outcome_of(status: int) -> Outcome:
 class CallRecord:
     """The functions that each test calls, and the CPU time that it takes."""
 
-    def __init__(self, lines: Iterable[str]) -> None:
+    def __init__(self, lines: Iterable[str], limit_s: float = 20) -> None:
+        self._limit_s = limit_s  # for the tests of a mutant
         self._calls: dict[str, set[str]] = defaultdict(set)  # by test
         self._set_up: dict[str, set[str]] = defaultdict(set)  # by test file: its tests share fixtures
         self.cpu_s: dict[str, float] = {}  # by test that passes
@@ -94,7 +94,7 @@ class CallRecord:
             smallest[_file_of(test)] = min(size, smallest.get(_file_of(test), size))
         calling = sorted(sizes, key=lambda test: (smallest[_file_of(test)], _file_of(test), sizes[test], test))
         rest = [test for test in self.cpu_s if _file_of(test) in smallest and test not in sizes]
-        chosen, left_s = calling[:1], _CPU_S - sum(self.cpu_s[test] for test in calling[:1])
+        chosen, left_s = calling[:1], self._limit_s - sum(self.cpu_s[test] for test in calling[:1])
         for test in calling[1:] + rest:
             if self.cpu_s[test] <= left_s:
                 chosen.append(test)
@@ -159,8 +159,14 @@ class MutantRuns:
     """
 
     def __init__(
-        self, mutants: Sequence[Mutant], sources: Path, graph: ImportGraph, report: Callable[[str], None]
+        self,
+        mutants: Sequence[Mutant],
+        sources: Path,
+        graph: ImportGraph,
+        limit_s: float,
+        report: Callable[[str], None],
     ) -> None:
+        self._limit_s = limit_s
         self._mutants, self._sources, self._graph, self._report = mutants, sources, graph, report
         self._failed = False
 
@@ -178,7 +184,7 @@ class MutantRuns:
         os.environ[call_recorder.RECORD] = str(record_file)
         fork(self._record, cpu_limit_s=3600, wall_limit_s=7200)
         del os.environ[call_recorder.RECORD]
-        self._record_of_calls = CallRecord(record_file.read_text().splitlines())
+        self._record_of_calls = CallRecord(record_file.read_text().splitlines(), self._limit_s)
         left_out = sorted(self._items.keys() - self._record_of_calls.cpu_s.keys())
         if _INTERPRETED in os.environ:
             self._report(f"kernels, interpreted: {len(left_out)} of {len(self._items)} tests take too long or fail")
@@ -298,8 +304,9 @@ def run_mutants(options: argparse.Namespace, sources: Path) -> None:
     os.environ[call_recorder.SOURCES] = str(sources / "weft" / package)
     output = os.fdopen(os.dup(1), "w")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # for pytest
-    runs = MutantRuns(mutants, sources, graph, lambda line: print(line, file=output, flush=True))
-    pytest.main(["-p", "no:cacheprovider", "-m", "not slow", *map(str, tests)], [runs])
+    runs = MutantRuns(mutants, sources, graph, options.limit_s, lambda line: print(line, file=output, flush=True))
+    imported_already = "ignore:Module already imported:pytest.PytestAssertRewriteWarning"  # weft.testing is a plugin
+    pytest.main(["-p", "no:cacheprovider", "-W", imported_already, "-m", "not slow", *map(str, tests)], [runs])
 
 
 def main() -> int:
@@ -308,6 +315,7 @@ def main() -> int:
     parser.add_argument("targets", nargs="+", help="a package such as sm, or paths such as src/weft/sm/ucast/lids.py")
     parser.add_argument("--tests", nargs="+", help="test files to run instead of the package's test folder")
     parser.add_argument("--sample", type=int, default=40, help="number of mutants to run (0: all)")
+    parser.add_argument("--limit-s", type=float, default=20, help="CPU time of the tests that a mutant runs")
     parser.add_argument("--seed", type=int, default=1, help="random seed of the sample")
     options = parser.parse_args()
     if call_recorder.SOURCES in os.environ:

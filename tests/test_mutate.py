@@ -84,6 +84,8 @@ def test_a_test_that_takes_too_much_cpu_time_does_not_displace_quick_ones(tmp_pa
     tests = {"a.py::first": 19.0, "a.py::second": 19.0, "a.py::third": 0.5}
     lines = [f"call\t{test}\t{path}:3" for test in tests] + [f"passed\t{test}\t{s}" for test, s in tests.items()]
     assert CallRecord(lines).tests_of(path, 3) == ["a.py::first", "a.py::third"]
+    assert CallRecord(lines, limit_s=19.4).tests_of(path, 3) == ["a.py::first"]
+    assert CallRecord(lines, limit_s=38.5).tests_of(path, 3) == [*tests]
 
 
 def test_a_changed_source_replaces_the_code_of_functions_that_are_imported_already(tmp_path):
