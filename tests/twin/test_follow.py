@@ -5,20 +5,28 @@ from __future__ import annotations
 import itertools
 import random
 import sys
+import zlib
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
 import weft
 from weft.cli import main
 from weft.cli.follow import _poll
 from weft.errors import SubnetError
+from weft.fabric.tables import NO_ROUTE
 from weft.lab.lab import Lab
 from weft.mad.ibsim_client import IbsimCarrier
+from weft.monitor.columns import Column
 from weft.monitor.poll import Poller
+from weft.routing.route import route
 from weft.sm.run import SubnetManager
 from weft.twin.facts import read_facts
 from weft.twin.follow import Follower
 from weft.twin.history import History, compare
+from weft.wire.bulk import fill
+from weft.wire.port_info import PortInfo
 
 
 @pytest.fixture
@@ -112,6 +120,66 @@ class Quiet:
 
     def poll(self):
         raise SubnetError("no node answers")
+
+
+def test_facts_of_tables_are_those_of_each_port_switch_and_manager():
+    fabric = route(weft.load("star:hosts=2")).fabric
+    tables = fabric.tables
+    hosts = [fabric.find_port(name).slot for name in ("h1/1", "h2/1")]
+    tables.pkey[:] = 0
+    tables.pkey[hosts[0], :3] = (0x7FFF, 0, 0x8001)
+    info = tables.port_info
+    info[:] = 0
+    lids, managers = np.zeros(len(info), np.int64), np.zeros(len(info), np.int64)
+    lids[hosts], managers[hosts] = (4, 5), 5
+    fill(info, PortInfo.lid, lids)
+    fill(info, PortInfo.master_sm_lid, managers)
+    facts = read_facts(fabric)
+    assert {key: value for key, value in facts.items() if key[0] in ("lid", "pkeys", "manager")} == {
+        ("lid", "h1/1"): "4",
+        ("lid", "h2/1"): "5",
+        ("pkeys", "h1/1"): "0x7fff 0x8001",
+        ("manager", "h2"): "LID 5",
+    }
+    table = tables.lft[0]
+    used = np.flatnonzero(table != NO_ROUTE)
+    checksum = zlib.crc32(table[: used[-1] + 1].tobytes())
+    assert facts["routes", "leaf1"] == f"{len(used)} LIDs, checksum {checksum:08x}"
+    managers[hosts[0]] = 9
+    fill(info, PortInfo.master_sm_lid, managers)
+    table[:] = NO_ROUTE
+    facts = read_facts(fabric)
+    assert (facts["manager", "LID 9"], facts["manager", "h2"]) == ("LID 9", "LID 5")
+    assert facts["routes", "leaf1"] == "0 LIDs, checksum 00000000"
+    assert {name: value for (kind, name), value in facts.items() if kind == "link"} == {
+        "h1/1": "leaf1/1 4xNDR",
+        "leaf1/1": "h1/1 4xNDR",
+        "h2/1": "leaf1/2 4xNDR",
+        "leaf1/2": "h2/1 4xNDR",
+    }
+    assert facts["node", "h1"].startswith("hca 0x")
+
+
+def test_facts_of_errors_are_the_counters_that_are_known_and_not_zero(lab):
+    carrier = IbsimCarrier("h2", lab.sockname)
+    poller = Poller(carrier)
+    follower = Follower(poller, History("sqlite://"))
+    assert follower.size == "nothing"
+    follower.poll()
+    reading = poller.poll()
+    carrier.close()
+    assert follower.size == "22 nodes, 32 links"
+    counters, known = np.zeros_like(reading.counters), np.ones_like(reading.known)
+    counters[3, [Column.SYMBOL_ERROR, Column.LINK_DOWNED, Column.PORT_XMIT_DISCARDS]] = 7, 2, 1
+    counters[4, [Column.LINK_ERROR_RECOVERY, Column.PORT_RCV_ERRORS]] = 3, 4
+    counters[5, Column.PORT_XMIT_DATA_WORDS] = 100
+    known[3, Column.LINK_DOWNED] = False
+    changed = replace(reading, counters=counters, known=known)
+    errors = {name: value for (kind, name), value in read_facts(follower.fabric, changed).items() if kind == "errors"}
+    assert errors == {
+        reading.ports.name(3): "symbol_error 7, port_xmit_discards 1",
+        reading.ports.name(4): "link_error_recovery 3, port_rcv_errors 4",
+    }
 
 
 def test_the_commands_refuse_wrong_times_and_empty_histories(tmp_path, monkeypatch, capsys):

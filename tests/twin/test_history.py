@@ -104,3 +104,59 @@ def test_wrong_databases_are_refused(tmp_path):
         History(str(tmp_path / "text.db"))
     with pytest.raises(ConfigError, match="unable to open"):
         History(str(tmp_path / "none" / "x.db"))
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("://fabric.db", r"invalid database URL '://fabric.db'; examples: fabric.db, sqlite:///fabric.db, postgresql:"),
+        ("oracle://host/x", "weft does not support the database oracle"),
+        ("postgresql://user@127.0.0.1:1/none?connect_timeout=1", "cannot use postgresql://user@127.0.0.1:1/none"),
+        ("sqlite:///none/x.db", "unable to open"),
+    ],
+)
+def test_a_url_without_a_history_is_refused(url, reason):
+    with pytest.raises(ConfigError, match=reason):
+        History(url)
+
+
+def test_a_reader_needs_a_history_and_writes_nothing(tmp_path):
+    path = tmp_path / "empty.db"
+    path.touch()
+    with pytest.raises(ConfigError, match=r"cannot use .*: no such table: polls"):
+        History(f"sqlite:///{path}", must_exist=True)
+    assert path.read_bytes() == b""
+    writer = History(f"sqlite:///{path}")
+    assert (writer.span(), writer.state(), writer.changes()) == (None, {}, [])
+    writer.close()
+    assert History(str(path), must_exist=True).span() is None
+
+
+def test_a_fact_holds_from_its_poll_until_the_next_and_changes_are_chosen_by_both_ends():
+    history = History("sqlite://")
+    for at, value in ((10, "a"), (20, "b"), (30, "c")):
+        history.record(at, {LINK: value})
+    assert [history.state(at) for at in (9.9, 10, 19.9, 20)] == [{}, {LINK: "a"}, {LINK: "a"}, {LINK: "b"}]
+    both = [each.at_s for each in history.changes()]
+    assert both == [20, 30] == [each.at_s for each in history.changes(since_s=20, until_s=30)]
+    assert [each.at_s for each in history.changes(since_s=20.1)] == [30]
+    assert [each.at_s for each in history.changes(until_s=29.9)] == [20]
+    assert history.changes(name="leaf1/6") == []
+    assert (history.forget(20), history.forget(20.1), history.state(15)) == (0, 1, {})
+
+
+def test_a_poll_at_the_time_of_the_last_one_is_later():
+    history = History("sqlite://")
+    history.record(10.0, {LINK: "a"})
+    (change,) = history.record(10.0, {LINK: "b"})
+    assert 10 < change.at_s < 10.001
+    assert history.record(11.0, {LINK: "b"}) == []
+    assert history.span() == (10.0, 11.0)
+    assert history.record(10.5, {}) == compare(11.000001, {LINK: "b"}, {})
+
+
+def test_changes_at_one_moment_are_in_the_order_of_their_subjects():
+    history = History("sqlite://")
+    history.record(1, {})
+    history.record(2, {("link", "b"): "1", ("lid", "c"): "1", ("link", "a"): "1"})
+    assert [(each.kind, each.name) for each in history.changes()] == [("lid", "c"), ("link", "a"), ("link", "b")]

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 
 import pytest
 
 import weft
 from weft.cli import main
 from weft.errors import ConfigError
+from weft.fabric.kinds import NodeKind
+from weft.fabric.tables import NO_ROUTE
 from weft.lab.lab import Lab
+from weft.lab.load import read_job
 from weft.mad.ibsim_client import IbsimCarrier
 from weft.monitor.impact import read_routed
-from weft.routing.route import route
+from weft.routing.engine import Options
+from weft.routing.route import Routing, reroute, route
 from weft.sm.run import SubnetManager
+from weft.training.failures import break_permanently
 from weft.twin import Change, ask
+from weft.twin.what_if import JobRates
 
 TREE = "fat-tree:hosts=16,radix=8"
 JOBS = ("train=all-to-all@90%", "io=storage:h[1-8]@30%")
@@ -118,3 +125,48 @@ def test_the_command_prints_json_and_fails_for_an_unsafe_change(capsys, monkeypa
     assert (status, "cut off: h3/1" in out) == (1, True)
     status, _, err = run("--fault", "cut:leaf1/5", "--lab", "other")
     assert (status, "leave it out, or --lab" in err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "loss"), [(100, 90, 0.1), (100, 99.91, 0.0), (100, 99.89, 0.0011), (100, 110, -0.1), (0, 0, 0)]
+)
+def test_the_loss_of_a_job_is_a_share_and_less_than_a_thousandth_is_none(before, after, loss):
+    rates = JobRates(name="a", before_gbit_s=before, meanwhile_gbit_s=0, after_gbit_s=after)
+    assert rates.loss == pytest.approx(loss)
+
+
+def test_a_cut_between_switches_is_an_alarm_and_changes_only_the_switches_that_used_it(tree):
+    answer = ask(tree, Change(faults=("cut:leaf1/5",)))
+    assert answer.alarms == ("link down: leaf1/5 - spine1/1",)
+    assert (answer.cut_off, answer.refusal, answer.is_safe) == ((), "", True)
+    assert (answer.jobs, answer.busiest, answer.spec) == ((), (), TREE)
+    assert answer.entries == int((tree.tables.lft != NO_ROUTE).sum())
+    broken = break_permanently(tree, ("cut:leaf1/5",))
+    after = reroute(broken, Routing(fabric=tree, engine="auto", options=Options(), notes=())).fabric
+    changed = (tree.tables.lft != after.tables.lft).any(axis=1)
+    assert answer.changed_switches == changed.sum() > 0
+    assert answer.changed_switches < len(tree.of_kind(NodeKind.SWITCH))
+
+
+def test_an_answer_that_is_not_routed_proves_nothing(tree):
+    answer = ask(tree, Change(faults=("dead:spine1", "dead:spine2")), JOBS)
+    assert (answer.proof, answer.engine, answer.jobs, answer.changed_entries) == (None, "", (), 0)
+    assert not replace(answer, refusal="", cut_off=()).is_safe
+
+
+def test_the_five_ports_that_send_most_are_listed_and_idle_ones_are_not(tree):
+    answer = ask(tree, Change(faults=("cut:leaf1/5",)), ["train=all-to-all@60%"])
+    assert len(answer.busiest) == 5
+    pair = ask(tree, Change(faults=("cut:leaf4/5",)), ["pair=ring:h[1-2]@60%"])
+    assert {link.port for link in pair.busiest} == {"h1/1", "h2/1", "leaf1/1", "leaf1/2"}
+    assert all(link.before == pytest.approx(link.after) for link in pair.busiest)
+
+
+def test_jobs_may_be_given_as_objects_and_lose_hosts_that_are_gone(tree):
+    spec = "train=all-to-all:h[1-5]@60%"
+    jobs = [read_job(tree, spec, 1, 1)]
+    as_object, as_text = (ask(tree, Change(faults=("dead:leaf1",)), given) for given in (jobs, [spec]))
+    assert as_object.jobs == as_text.jobs
+    assert (as_object.jobs[0].after_gbit_s, as_object.cut_off) == (0.0, ("h1/1", "h2/1", "h3/1", "h4/1"))  # h5 alone
+    two = ask(tree, Change(faults=("dead:leaf1",)), ["train=all-to-all:h[1-6]@60%"])
+    assert two.jobs[0].after_gbit_s > 0
