@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import datetime
 from pathlib import Path
 
 import pytest
 
 import weft
 from weft.errors import ConfigError
-from weft.plan.bill import Bill
+from weft.fabric.prices import Price
+from weft.plan.bill import Bill, Item
 from weft.plan.quote import compare_quote, read_quote
 
 
@@ -64,6 +66,12 @@ def test_lines_of_a_part_are_added(bill: Bill, tmp_path: Path) -> None:
         ("color\nred", "columns part and count"),
         ("part,count\nQM9700,many", "a whole number and a price in USD"),
         ("part,count\nQM9700,-1", "a number of 0 or more"),
+        ("part,count\n ,1", "a number of 0 or more"),
+        ("part,count,price\nQM9700,1,-0.01", "a number of 0 or more"),
+        ("part,count,price\nQM9700,1,inf", "a number of 0 or more"),
+        ("part,count,price\nQM9700,1,cheap", r"quote.csv:2: .*a whole number and a price in USD"),
+        ("part\nQM9700", "columns part and count"),
+        ("count\n1", "columns part and count"),
     ],
 )
 def test_a_file_that_is_no_quote_is_refused(text: str, reason: str, tmp_path: Path) -> None:
@@ -71,3 +79,54 @@ def test_a_file_that_is_no_quote_is_refused(text: str, reason: str, tmp_path: Pa
     path.write_text(text, encoding="utf-8")
     with pytest.raises(ConfigError, match=reason):
         read_quote(path)
+
+
+PRICE = Price(low_usd=10.0, high_usd=1_200.0, source="an offer", date=datetime.date(2026, 11, 2))
+SMALL = Bill(
+    items=(
+        Item(kind="switch", name="switch", count=2, price=PRICE),
+        Item(kind="cable", name="copper", order="C-1", count=4, price=PRICE),
+        Item(kind="cable", name="copper", order="C-2", count=5, price=PRICE),
+        Item(kind="fibre", name="fibre", order="F-1", count=6),
+    ),
+    servers=(Item(kind="server", name="server", count=3, price=PRICE),),
+)
+ALL = ["switch,2,", "C-1,4,", "C-2,5,", "F-1,6,"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        (ALL, []),  # without the servers
+        ([" Switch ,2,", "c-1,4,", "C-2,5,", "FIBRE,6,"], []),  # a name is enough where one part has it
+        (["switch,2,", "copper,9,", "F-1,6,"], ["missing: 4 × C-1 are missing", "missing: 5 × C-2 are missing"]),
+        ([*ALL, "server,3,"], []),
+        ([*ALL, "server,2,"], ["count: server: 2 quoted, 3 needed"]),
+        (["switch,0,", *ALL[1:]], ["missing: 2 × switch are missing"]),
+        (['switch,2,"$1,200"', *ALL[1:]], []),
+        (["switch,2,1200.01", *ALL[1:]], ["price: switch: 1,200 USD each, expected 10 to 1,200"]),
+        (["switch,2,10", *ALL[1:]], []),
+        (["switch,2,0", *ALL[1:]], ["price: switch: 0 USD each, expected 10 to 1,200"]),
+        ([*ALL[:3], "F-1,6,999999"], []),  # the bill has no price
+        (['switch,"2,000",', *ALL[1:]], ["count: switch: 2,000 quoted, 2 needed"]),
+    ],
+)
+def test_parts_are_matched_by_order_or_name_and_prices_by_their_range(
+    lines: list[str], expected: list[str], tmp_path: Path
+) -> None:
+    assert [line for line in differences(SMALL, lines, tmp_path) if "copper are not in" not in line] == expected
+
+
+def test_a_finding_has_the_numbers_and_prices_of_both(tmp_path: Path) -> None:
+    path = tmp_path / "quote.csv"
+    path.write_text("name,quantity,unit\nswitch,3,5\nrouter,1,7\nC-1,4,\nC-2,5,\n", encoding="utf-8")
+    found = [
+        (each.kind, each.part, each.billed, each.quoted, each.unit_usd, each.expected_usd)
+        for each in compare_quote(SMALL, read_quote(path))
+    ]
+    assert found == [
+        ("count", "switch", 2, 3, None, (10.0, 1200.0)),
+        ("missing", "F-1", 6, 0, None, None),
+        ("price", "switch", 2, 3, 5.0, (10.0, 1200.0)),
+        ("extra", "router", 0, 1, 7.0, None),
+    ]

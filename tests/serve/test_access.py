@@ -2,16 +2,37 @@
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
+from msgspec.structs import replace
 from tests.serve.service import Service, basic
 
 from weft.errors import ConfigError
-from weft.serve.access import Role, Token, add_token, configure_token, listed, new_user, put_user
+from weft.serve.access import (
+    Access,
+    BusyError,
+    Caller,
+    Role,
+    Token,
+    add_own_token,
+    add_token,
+    configure_token,
+    has_admin,
+    has_configured_token,
+    listed,
+    new_user,
+    put_user,
+    remove,
+)
+from weft.serve.desired import ConflictError, Desired, Draft, NotFoundError
 
 
 @pytest.fixture
@@ -148,3 +169,177 @@ def test_credentials_with_a_character_outside_base64_are_refused(service):
     assert service.client.get("/api/v1/partitions", headers=correct).status_code == 200
     wrong = {"Authorization": f"{correct['Authorization'][:-4]}!{correct['Authorization'][-4:]}"}
     assert service.client.get("/api/v1/partitions", headers=wrong).status_code == 401
+
+
+# -- limits, without a service -----------------------------------------------------------------------------------------
+
+
+def draft() -> Draft:
+    return Draft(Desired(), lambda: pytest.fail("needs no ports"), frozenset())
+
+
+def tokens_of(of: Draft) -> dict[str, Token]:
+    return {token.name: token for token in listed(of.documents, Token)}
+
+
+@pytest.mark.parametrize(("now_s", "is_valid"), [(99.9, True), (100.0, False), (100.1, False)])
+def test_a_token_is_invalid_from_the_moment_at_which_it_expires(now_s, is_valid):
+    token = Token(name="a", role=Role.ADMIN, made_at_s=0, sha256="", expires_at_s=100.0)
+    assert token.is_valid(now_s) is is_valid
+    assert replace(token, expires_at_s=None).is_valid(now_s)
+
+
+@pytest.mark.parametrize(("days", "is_accepted"), [(3650, True), (3650.1, False), (1e-9, True), (0, False)])
+def test_the_longest_lifetime_is_ten_years(days, is_accepted):
+    of = draft()
+    with nullcontext() if is_accepted else pytest.raises(ConfigError, match="more than 0 and at most 3650, got"):
+        add_token(of, "a", Role.ADMIN, days=days)
+    assert len(of.documents) == is_accepted
+
+
+def test_a_name_is_used_once_until_its_token_is_revoked():
+    of = draft()
+    secret = add_token(of, "a", Role.ADMIN)
+    with pytest.raises(ConflictError, match="a token a exists already"):
+        add_token(of, "a", Role.READ_ONLY)
+    assert (tokens_of(of)["a"].role, secret[:5], len(secret)) == (Role.ADMIN, "weft_", 48)
+    assert tokens_of(of)["a"].sha256 == hashlib.sha256(secret.encode()).hexdigest()
+
+
+def test_the_rights_of_a_caller_are_those_of_its_token():
+    of = draft()
+    add_token(of, "a", Role.TENANT, "blue", days=10)
+    own_secret, own = add_own_token(of, Caller("a", Role.TENANT, "blue", ("token", "a")))
+    assert (own.role, own.tenant, own.owner) == (Role.TENANT, "blue", ("token", "a"))
+    assert own.expires_at_s == tokens_of(of)["a"].expires_at_s  # not after its owner
+    assert own.sha256 == hashlib.sha256(own_secret.encode()).hexdigest()
+    with pytest.raises(NotFoundError, match="the user a has been removed"):
+        add_own_token(of, Caller("a", Role.TENANT, "blue", ("user", "a")))
+
+
+def test_the_token_of_a_user_is_valid_for_a_year():
+    of = draft()
+    put_user(of, new_user("bob", None, Role.OPERATOR))
+    _, own = add_own_token(of, Caller("bob", Role.OPERATOR, "", ("user", "bob")))
+    assert own.expires_at_s - own.made_at_s == 365 * 24 * 3600
+
+
+@pytest.mark.parametrize("count", [999, 1000])
+def test_an_owner_has_a_thousand_valid_tokens(count):
+    of = draft()
+    put_user(of, new_user("bob", None, Role.OPERATOR))
+    for number in range(count):
+        token = Token(name=f"bob-{number}", role=Role.OPERATOR, made_at_s=0, sha256="", owner=("user", "bob"))
+        of.documents["token", token.name] = msgspec.json.encode(token).decode()
+    of.documents["token", "other"] = msgspec.json.encode(Token(name="x", role="admin", made_at_s=0, sha256="")).decode()
+    with nullcontext() if count < 1000 else pytest.raises(ConflictError, match="bob has 1,000 tokens already"):
+        add_own_token(of, Caller("bob", Role.OPERATOR, "", ("user", "bob")))
+
+
+@pytest.mark.parametrize(("length", "is_accepted"), [(31, False), (32, True)])
+def test_the_configured_token_has_32_characters(length, is_accepted):
+    of = draft()
+    with nullcontext() if is_accepted else pytest.raises(ConfigError, match="at least 32 random characters"):
+        configure_token(of, "x" * length)
+    assert has_configured_token(of.documents) is is_accepted
+    configure_token(of, "")
+    configure_token(of, "")  # there is none to remove
+    assert not has_configured_token(of.documents)
+
+
+@pytest.mark.parametrize(("password", "is_accepted"), [("seven77", False), ("eight888", True)])
+def test_a_password_has_eight_characters(password, is_accepted):
+    with nullcontext() if is_accepted else pytest.raises(ConfigError, match="of bob is too short: use at least 8"):
+        assert new_user("bob", password, Role.ADMIN).scrypt
+
+
+def test_passwords_are_stored_as_scrypt_with_16384_rounds():
+    user = new_user("bob", "correct horse", Role.ADMIN)
+    salt = bytes.fromhex(user.salt)
+    assert len(salt) == 16
+    assert user.scrypt == hashlib.scrypt(b"correct horse", salt=salt, n=16384, r=8, p=1, maxmem=1 << 26).hex()
+
+
+def test_only_a_valid_token_or_a_user_with_the_role_is_an_admin():
+    of = draft()
+    assert not has_admin(of.documents)
+    add_token(of, "ops", Role.OPERATOR)
+    put_user(of, new_user("eye", None, Role.READ_ONLY))
+    expired = Token(name="old", role=Role.ADMIN, made_at_s=0, sha256="", expires_at_s=1.0)
+    of.documents["token", "old"] = msgspec.json.encode(expired).decode()
+    assert not has_admin(of.documents)
+    put_user(of, new_user("root", None, Role.ADMIN))
+    assert has_admin(of.documents)
+    remove(of, "user", "root")
+    add_token(of, "root", Role.ADMIN)
+    assert has_admin(of.documents)
+
+
+@pytest.mark.parametrize(
+    ("role", "may_change"), [("admin", True), ("operator", True), ("tenant", False), ("read-only", False)]
+)
+def test_admins_and_operators_change_the_fabric(role, may_change):
+    assert Caller("x", Role(role)).may_change is may_change
+
+
+class Documents:
+    """A ledger with these documents."""
+
+    def __init__(self, of: Draft) -> None:
+        self.of = of
+
+    def desired(self) -> Desired:
+        return Desired(documents=dict(self.of.documents))
+
+
+def test_tokens_are_recognised_in_all_forms_and_expired_ones_are_not():
+    of = draft()
+    secret, brief = add_token(of, "a", Role.OPERATOR), add_token(of, "b", Role.ADMIN, days=1e-12)
+    recognise = Access(Documents(of)).recognise
+    expected = Caller("a", Role.OPERATOR, "", ("token", "a"))
+    assert [recognise(f"{form} {secret}") for form in ("Bearer", "bearer", "Basic", "Bearer ")] == [expected] * 4
+    assert [recognise(words) for words in (secret, f"Digest {secret}", f"Bearer {secret}x", f"Bearer {brief}", "")] == [
+        None
+    ] * 5
+    own, _ = add_own_token(of, expected)
+    remove(of, "token", "a")
+    assert (recognise(f"Bearer {own}"), recognise(f"Bearer {secret}")) == (None, None)
+
+
+def test_a_correct_password_is_remembered_until_it_changes(monkeypatch):
+    of = draft()
+    put_user(of, new_user("bob", "correct horse", Role.READ_ONLY))
+    access, bob = Access(Documents(of)), Caller("bob", Role.READ_ONLY, "", ("user", "bob"))
+    right, wrong = (basic("bob", word)["Authorization"] for word in ("correct horse", "wrong horse"))
+    assert access.recognise(right) is None
+    assert asyncio.run(access.log_in(wrong)) is None
+    assert asyncio.run(access.log_in(right)) == bob == access.recognise(right) == access.named("bob")
+    assert (access.recognise(wrong), access.named("eve")) == (None, None)
+    assert (access.user_of(right), access.user_of("Bearer x")) == ("bob", None)
+    monkeypatch.setattr("weft.serve.access._MOST_REMEMBERED", 1)
+    put_user(of, new_user("eve", "battery staple", Role.READ_ONLY))
+    assert asyncio.run(access.log_in(basic("eve", "battery staple")["Authorization"])).name == "eve"
+    assert access.recognise(right) is None  # it was forgotten
+    assert asyncio.run(access.log_in(right)) == bob
+    put_user(of, new_user("bob", "other horse", Role.READ_ONLY))
+    assert access.recognise(right) is None
+
+
+def test_at_most_32_passwords_wait_to_be_checked(monkeypatch):
+    async def many(access: Access, count: int) -> list[object]:
+        tried = (access.log_in(basic(f"user{n}", "wrong")["Authorization"]) for n in range(count))
+        return await asyncio.gather(*tried, return_exceptions=True)
+
+    monkeypatch.setattr("weft.serve.access._stretch", lambda password, salt: "")
+    access = Access(Documents(draft()))
+    assert [type(item) for item in asyncio.run(many(access, 33))] == [type(None)] * 32 + [BusyError]
+    assert asyncio.run(many(access, 1)) == [None]  # all have been checked
+    assert asyncio.run(access.log_in("Bearer x")) is None
+
+
+@pytest.mark.parametrize(
+    "authorization", ["Basic !!!!", "Basic /w==", "Basic Ym9i", "Bearer Ym9iOng=", "Ym9iOng=", "Basic", ""]
+)
+def test_credentials_without_a_user_have_none(authorization):
+    """They are not base64, not UTF-8, without a colon, or of another scheme."""
+    assert Access(Documents(draft())).user_of(authorization) is None

@@ -239,6 +239,10 @@ def test_x_remote_user_of_another_machine_behind_a_proxy_is_ignored(start):
     assert status(service, {**alice, "X-Forwarded-For": "192.0.2.1"}) == 401
 
 
+def test_x_remote_user_is_ignored_unless_the_service_trusts_it(start):
+    assert status(start(), {"X-Remote-User": "alice"}) == 401
+
+
 # -- browsers ---------------------------------------------------------------------------------------------------------
 
 
