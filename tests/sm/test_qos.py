@@ -17,11 +17,11 @@ from weft.fabric.tables import Tables
 from weft.routing.route import route
 from weft.sm.conf.qos_options import DEFAULTS, DROP, Qos, QosOptions, read_vlarb, write_vlarb
 from weft.sm.discovery.known import carried_over
-from weft.sm.qos.table_upload import _room, _sl2vl_rows
+from weft.sm.qos.table_upload import _room, _sl2vl_rows, upload_vl_tables
 from weft.sm.qos.tables import Share, fill_qos, from_shares
 from weft.wire.bulk import fill
 from weft.wire.port_info import PortInfo
-from weft.wire.smp import ALL_INPUTS, SwitchInfo
+from weft.wire.smp import ALL_INPUTS, SmpAttribute, SwitchInfo
 
 LANES = {1: 1, 2: 2, 3: 4, 4: 8, 5: 15}  # by code
 LOW, HIGH = 0, 1
@@ -167,6 +167,19 @@ def test_a_switch_gets_a_table_for_each_pair_of_used_ports_or_for_all_inputs(is_
     contents.vl_tables[:] = True
     contents.tables.sl2vl[:] = 1
     assert sum(len(part[0]) for part in _sl2vl_rows(view, contents)) == 0, "the devices have them"
+
+
+def test_sl_to_vl_tables_are_written_with_the_lane_of_an_even_service_level_first():
+    """Of the two lanes in a byte the upper bits are those of the lower service level."""
+    desk = Desk("star:hosts=2")
+    view, contents = desk.view, carried_over(None, desk.view)
+    lanes = np.arange(16, dtype=np.uint8)
+    view.fabric.tables.sl2vl[:] = lanes
+    assert upload_vl_tables(desk.state.sender, view, contents) == []
+    port, route = view.plugged[:1], view.to_ports(view.plugged[:1])
+    data, answered = desk.state.sender.get(route, SmpAttribute.SL_TO_VL_MAPPING_TABLE)
+    assert (answered.all(), len(port)) == (True, 1)
+    assert data[0, :8].tolist() == [0x01, 0x23, 0x45, 0x67, 0x89, 0xAB, 0xCD, 0xEF]
 
 
 @pytest.mark.parametrize(

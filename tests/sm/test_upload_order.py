@@ -15,6 +15,7 @@ from weft.fabric.tables import NO_ROUTE
 from weft.routing.engine import Options, Subnet
 from weft.routing.route import reroute, route
 from weft.sm.ucast.upload_order import plan_upload
+from weft.sm.ucast.upload_waits import NO_SWITCH, find_circle, lightest, scratch_for
 
 
 def writes(plan):
@@ -192,6 +193,20 @@ def test_a_switch_whose_tables_nobody_knows_is_written_whole():
     plan = plan_upload(RING, new, new, in_use=True, known=np.array([True, False, True]))
     assert [(wave.switch.tolist(), wave.block.tolist()) for wave in plan.waves] == [([1, 1], [0, 1])]
     assert np.array_equal(plan.waves[0].ports.reshape(-1), new[1])
+
+
+def test_a_circle_of_waits_is_found_from_a_switch_outside_of_it():
+    """0 waits for 1, and 1, 2 and 3 wait for each other; the wait of 2 for 3 has the fewest entries."""
+    s = scratch_for(4)
+    s.waits[:] = NO_SWITCH
+    for here, there, entries in ((0, 1, 1), (1, 2, 3), (2, 3, 2), (3, 1, 3)):
+        s.waits[here, 5 : 5 + entries] = there
+    find, choose = (getattr(kernel, "py_func", kernel) for kernel in (find_circle, lightest))
+    assert find(0, 1, s) == 3
+    assert s.circle[:4].tolist() == [1, 2, 3, 1]
+    assert choose(3, s) == (2, 3)
+    assert find(2, 2, s) == 3
+    assert s.circle[:4].tolist() == [2, 3, 1, 2]
 
 
 def test_half_a_block_is_our_mistake():

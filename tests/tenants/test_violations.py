@@ -14,6 +14,7 @@ from tests.tenants.subnets import BLUE, RED, SMALL, cut, managed, packet
 import weft
 from weft.errors import SubnetError
 from weft.lab.lab import Lab
+from weft.mad.carrier import Address, Arrived
 from weft.mad.ibsim_client import IbsimCarrier
 from weft.mad.local import LocalCarrier
 from weft.mad.packets import bad_q_key
@@ -21,7 +22,9 @@ from weft.tenants.drivers.partition_files import write_partitions
 from weft.tenants.partitions import Allocation
 from weft.tenants.reading import read_fabric
 from weft.tenants.violations import KEY_TRAPS, Watch, attribute, count_violations
+from weft.wire.mad import Method
 from weft.wire.notice import BadKeyDetails, BadMKeyDetails, BadSwitchPKeyDetails, GmpNotice, Notice, Trap
+from weft.wire.sa import SaAttribute, SaMad
 from weft.wire.smp import Smp
 
 
@@ -182,6 +185,39 @@ def test_a_watch_needs_a_subnet_manager():
         pytest.raises(SubnetError, match="no subnet manager"),
     ):
         Watch(carrier)
+
+
+class Reports:
+    """A carrier with reports that have arrived, and nothing more."""
+
+    def __init__(self, *mads: SaMad) -> None:
+        self.mads, self.posted, self.polled_s = [*mads], [], []
+
+    def arrivals(self):
+        arrived, self.mads = self.mads, []
+        return [Arrived(mad.raw, Address(lid=7)) for mad in arrived]
+
+    def post(self, mad, to):
+        self.posted.append((SaMad.unpack(mad).method, to.lid))
+
+    def poll(self, wait_s):
+        assert wait_s <= 0.01
+        self.polled_s.append(wait_s)
+
+
+@pytest.mark.parametrize("wait_s", [0.0, 0.01])
+def test_reports_that_have_arrived_are_confirmed_and_end_with_the_wait(wait_s):
+    notice = GmpNotice(trap_number=257)
+    report = SaMad(method=Method.REPORT, attribute_id=SaAttribute.NOTICE, data=notice.raw)
+    others = (
+        SaMad(method=Method.GET_RESP, attribute_id=SaAttribute.NOTICE),
+        SaMad(method=Method.REPORT, attribute_id=SaAttribute.INFORM_INFO),
+    )
+    watch = Watch.__new__(Watch)
+    watch._carrier = carrier = Reports(*others, report)
+    assert [each.trap_number for each in watch.notices(wait_s)] == [257]
+    assert carrier.posted == [(Method.REPORT_RESP, 7)]
+    assert bool(carrier.polled_s) is (wait_s > 0)
 
 
 @pytest.mark.parametrize(("answers", "ended"), [(True, [1, 2, 3]), (False, [1])])

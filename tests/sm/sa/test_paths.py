@@ -192,6 +192,10 @@ def test_paths_that_share_no_lid_come_first(make_subnet):
     assert get(requests, Method.GET_TABLE, source="h1", destination="h9", numb_path=0) == (0, [])
     _, (item,) = get(requests, source="h1", dlid=d + 1)
     assert item.dlid == d + 1
+    _, from_second = get(requests, Method.GET_TABLE, slid=s + 1, destination="h9")
+    assert [(record.slid - s, record.dlid - d) for record in from_second] == [(1, 0), (1, 1)]
+    _, to_second = get(requests, Method.GET_TABLE, source="h1", dlid=d + 1)
+    assert [(record.slid - s, record.dlid - d) for record in to_second] == [(0, 1), (1, 1)]
 
 
 def test_where_the_best_lids_lead_nowhere_others_are_tried(make_subnet):
@@ -402,6 +406,7 @@ def test_a_path_to_a_group_is_the_groups(make_subnet):
     requests.state.groups.by_mgid[mgid] = group
     _, (record,) = get(requests, source="h1", dgid=mgid)
     assert (record.dlid, record.mtu, record.rate, record.sl, record.p_key) == (0xC001, 4, 3, 2, 0xFFFF)
+    assert (record.qos_class, record.reversible, record.numb_path, record.packet_life_time) == (0, 0, 1, 0)
     assert get(requests, source="h1", dgid=mgid, sl=3)[0] == SaStatus.NO_RECORDS
     assert get(requests, source="h2", dgid=mgid)[0] == SaStatus.NO_RECORDS
     assert get(requests, source="h1", dgid=mgid | 1 << 40)[0] == SaStatus.NO_RECORDS
