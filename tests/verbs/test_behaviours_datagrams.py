@@ -16,6 +16,7 @@ from weft.verbs.enums import (
 from weft.verbs.hca.carrier import Arrival
 from weft.verbs.hca.queue_pair import QueuePair
 from weft.verbs.hca.segment import Op, Segment, Service, psn_after
+from weft.verbs.hca.work import SendWork
 
 S = ibv_qp_state
 E = ibv_event_type
@@ -50,6 +51,21 @@ def test_41_a_datagram_lies_behind_forty_bytes_of_route():
     assert (done.byte_len, done.wc_flags & IBV_WC_GRH, done.src_qp) == (48, IBV_WC_GRH, 0)
     assert wire.b.get(0, 48) == grh + b"datagram"
     assert a.state == S.IBV_QPS_RTS
+
+
+def test_41_a_datagram_that_was_sent_is_completed_only_if_that_was_asked():
+    wire = Wire()
+    a, b = datagrams(wire)
+    for number, signal_all in enumerate((False, True)):
+        a.signal_all = signal_all
+        wire.b.receive(b, number, 0, 100)
+        work = SendWork(wr_id=number, opcode=ibv_wr_opcode.IBV_WR_SEND, places=(wire.a.place(0, 10),), ah="b")
+        work.remote_qp, work.q_key = b.number, 0x11
+        a.post_send(work)
+        wire.a.adapter.wake(a)
+        wire.run()
+        assert wire.b.done() == [(number, OK)]
+        assert wire.a.done() == [(number, OK)] * signal_all
 
 
 def test_42_a_datagram_with_another_q_key_is_dropped_and_counted():

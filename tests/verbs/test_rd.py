@@ -155,6 +155,21 @@ def test_others_pass_while_a_message_waits_for_a_buffer():
     assert (wire.a.done(), wire.b.done()) == ([(1, OK)], [(6, OK)])
 
 
+def test_a_refused_message_waits_as_long_as_its_receiver_says():
+    wire = Wire()
+    ee, _ = path(wire.a, wire.b)
+    a, b = queue_pair(wire.a), queue_pair(wire.b, min_rnr_timer=14)  # 1.28 ms
+    send(wire.a, a, ee, b, 1, 0, 10)
+    wire.run()
+    assert a.requester.next_s() == pytest.approx(wire.clock() + 0.00128, abs=1e-9)
+    wire.run(0.001)
+    assert sent(wire) == [Op.SEND, Op.RESYNC]
+    wire.b.receive(b, 2, 0, 100)
+    wire.run(0.001)
+    assert sent(wire) == [Op.SEND, Op.RESYNC, Op.SEND]
+    assert (wire.a.done(), a.requester.next_s()) == ([(1, OK)], None)
+
+
 def test_who_is_never_ready_is_given_up_and_the_path_goes_on():
     wire, ee, _, a, b = one_pair(rnr_retry=2)
     send(wire.a, a, ee, b, 1, 0, 10)
