@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
+import os
+import re
+import subprocess
 import sys
+import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -65,3 +69,27 @@ def sent_bytes(lab) -> list[int]:
     """Return the bytes that the ports of both ends sent."""
     ports = [lab.fabric[f"{host}/1"].slot for host in ("h1", "h8")]
     return (4 * lab.fabric_now().counters[ports, Counter.PORT_XMIT_DATA_WORDS]).tolist()
+
+
+@pytest.mark.parametrize("engine", ["nixl", "mooncake"])
+def test_a_model_served_on_two_hosts_answers_as_one_process_while_a_cable_is_cut(engine, tmp_path):
+    """Run examples/serve_model.py, which compares the tokens, the bytes at the port and the route itself."""
+    for module in (engine, "torch"):
+        if importlib.util.find_spec(module) is None:
+            do_without(module)
+    with tempfile.TemporaryDirectory(prefix="weft-") as runtime:  # short: it holds sockets
+        done = subprocess.run(
+            [sys.executable, str(ROOT / "examples/serve_model.py"), engine],
+            env=os.environ | {"XDG_RUNTIME_DIR": runtime},
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            check=False,
+        )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "are bit-equal to those of one process" in done.stdout
+    moved = re.search(r"moved by \w+: ([\d,]+) bytes.* sent ([\d,]+)", done.stdout)
+    assert moved is not None, done.stdout
+    kv_bytes, port_bytes = (int(number.replace(",", "")) for number in moved.groups())
+    assert kv_bytes == 12 * 192 * 4 * 2 * 2 * 64 * 2  # requests x tokens x layers x 2 (K, V) x heads x size x bf16
+    assert kv_bytes < port_bytes < 1.5 * kv_bytes  # headers, and what was on the cut cable again
