@@ -80,6 +80,21 @@ def test_the_fewest_gpus_are_found(capsys):
     assert run(f"{words} --find rate", capsys)["requests_per_s"] > 5
 
 
+def test_answer_latencies_and_trust_come_first_and_explain_has_the_rest(capsys):
+    app(f"infer {SMALL} --slo-ttft 2s".split())
+    short = capsys.readouterr().out
+    assert short.startswith("llama3-8b: 2 replicas of 1 × H100 serve ")
+    assert "100 % of requests keep the objective." in short
+    order = [short.index(text) for text in ("Bottleneck: ", "\nLatency", "\nHow far to trust it: assumes vLLM")]
+    assert order == sorted(order)
+    assert "KV cache full" not in short
+    app(f"infer {SMALL} --slo-ttft 2s --explain".split())
+    whole = capsys.readouterr().out
+    assert all(text in whole for text in ("KV cache full", "goodput", "Where the time of a request goes"))
+    assert "More: --explain" in short
+    assert "More: --explain" not in whole
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -96,6 +111,13 @@ def test_the_fewest_gpus_are_found(capsys):
         ("--rate 5 --pareto", "means"),
         ("--rate 5 --find gpus --slo-ttft 1s --gpus 8", "leave out --gpus"),
         ("--rate 5 --write-requests x.txt", ".csv or .parquet"),
+        ("--rate 5 --seconds 0", "--rate and --seconds must be above 0"),
+        ("--simulate --seconds 0", "--seconds and --burstiness go with --rate"),
+        ("--rate 5 --find gpus --slo-ttft 1s --explain", "leave out --find"),
+        ("--rate 5 --find speed --slo-ttft 1s", "got 'speed'"),
+        ("--dp 0", "--dp must be at least 1, got 0"),
+        ("--framework none", "no framework 'none'"),
+        ("--phase both --batch-size 2", "did you mean prefill or decode"),
         ("--simulate --fault dead:replica1", "--rate or --request-trace"),
     ],
 )

@@ -53,16 +53,15 @@ Servers = Annotated[
 Faults = Annotated[
     tuple[str, ...],
     Parameter(
-        help="A fault: cut:leaf1/40, slow:leaf1/3=4xHDR, dead:spine1; in `weft train`, where each strikes alone in the "
-        "middle of the job, also flap:dgx1/mlx5_0/1@5s. Repeat it for several.",
+        help="A fault: cut:leaf1/40, slow:leaf1/3=4xHDR or dead:spine1. Repeat it for several.",
     ),
 ]
 RoutingEngine = Annotated[
     str,
     Parameter(
         name=("--routing-engine", "-R"),
-        help="Routing engine: auto, fat-tree, up-down, min-hop, dfsssp, dimension-order or dragonfly; in `weft sm` "
-        "several, tried in turn. [auto; the fabric's own tables where it has some]",
+        help="Routing engine: auto, fat-tree, up-down, min-hop, dfsssp, dimension-order or dragonfly. "
+        "[auto; the fabric's own tables where it has some]",
     ),
 ]
 Fabrics = Annotated[

@@ -43,6 +43,7 @@ _SAME_THING = (
     ("--picture", "--plot", "--plot-latency", "--chart", "--figure", "--image", "--output"),
     ("--picture-queue", "--plot-queue"),
     ("--report", "--html"),
+    ("--measured", "--check", "--compare", "--results"),
     ("--fault", "--without", "--break", "--cut", "--kill", "--remove"),
     ("--fabrics", "--compare", "--alternatives"),
     ("--folder", "--directory", "--out-dir"),

@@ -152,8 +152,6 @@ def _print(results: Table, kernel: str) -> None:
     first, cluster = results.rows[0], results.cluster
     layer = first.layer
     title = "NCCL's all_to_all" if kernel == PAIRS else find_kernel(kernel).title
-    print(f"{title}: {cluster.ranks} GPUs, {cluster.nodes} × {cluster.gpus}")
-    print(f"top {layer.topk} of {layer.experts} experts, hidden size {layer.hidden}")
     rows, notes = [], []
     for times in results.rows:
         band = band_of(times)
@@ -162,12 +160,19 @@ def _print(results: Table, kernel: str) -> None:
             rows.append((f"{times.layer.tokens:,}", name, f"{call.time_us:,.1f}", low_high, *_speeds(call), call.bound))
         notes = [] if band is None else list(band.far)
     out = console()
+    last = results.rows[-1]
+    out.print(
+        f"{title}: dispatch of {last.layer.tokens:,} tokens per GPU takes {last.dispatch.time_us:,.1f} us, combine "
+        f"{last.combine.time_us:,.1f} us, on {cluster.ranks} GPUs ({cluster.nodes} × {cluster.gpus}), top "
+        f"{layer.topk} of {layer.experts} experts, hidden size {layer.hidden}.",
+        markup=False,
+    )
     columns = ("tokens", "call", "us", "90 % band", "RDMA GB/s", "NVLink GB/s", "limit")
     out.print(table("", columns, rows))
+    trust = ["bands are by the errors of published times of other hardware", *notes] if rows[0][3] else ["no bands"]
     if first.notify_us:
-        out.print(f"Before each dispatch, GPUs exchange counts: {first.notify_us:.0f} us more, not calibrated")
-    for note in notes:
-        out.print(f"Far from anything published: {note}", markup=False)
+        trust.append(f"before each dispatch, GPUs exchange counts: {first.notify_us:.0f} us more, not calibrated")
+    out.print(f"How far to trust it: {'; '.join(trust)}.", markup=False)
 
 
 def _speeds(call: Call) -> list[str]:

@@ -81,10 +81,12 @@ def _serve_traffic(
     from weft.cli.infer_traffic import Plan, run_traffic
     from weft.sim.engines import find_engine
 
-    if replace(outputs, form=NO_OUTPUTS.form) != NO_OUTPUTS:
+    if replace(outputs, form=NO_OUTPUTS.form, explain=False) != NO_OUTPUTS:
         raise ConfigError(
-            "--fabrics, --pareto, --explain and --picture show means: leave out --rate, --request-trace and --simulate"
+            "--fabrics, --pareto and --picture show means: leave out --rate, --request-trace and --simulate"
         )
+    if outputs.explain and serving.find:
+        raise ConfigError("--explain is for one service: leave out --find")
     if serving.find == "gpus" and (where.gpus is not None or serving.prefill or serving.decode):
         raise ConfigError("--find gpus finds the number of GPUs and replicas: leave out --gpus, --prefill and --decode")
     output = read_load(requests).output
@@ -96,7 +98,7 @@ def _serve_traffic(
         clock=find_engine(where.engine or "flow"),
     )
     with progress_bar(f"{model} on {where.fabric or 'its fabric'}") as change:
-        show = run_traffic(plan, outputs.form, lambda text: change(description=text))
+        show = run_traffic(plan, outputs.form, lambda text: change(description=text), explain=outputs.explain)
     show()
 
 

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 def title_of(placement: Placement) -> str:
     deployment = placement.deployment
     split = f"{placement.prefill} prefill and {placement.decode} decode" if placement.prefill else f"{placement.both}"
-    return f"{deployment.model.name}: {split} replicas of {deployment.replica_gpus} × {deployment.site.template.gpu}"
+    replicas = "replica" if split == "1" else "replicas"
+    return f"{deployment.model.name}: {split} {replicas} of {deployment.replica_gpus} × {deployment.site.template.gpu}"
 
 
 _LEAST_SHARE = 5e-4  # smaller parts are not printed
@@ -32,14 +33,51 @@ _NAMES = {
 }
 
 
-def print_served(facts: dict[str, Any], placement: Placement) -> None:
-    out, rates = console(), facts["throughput"]
-    out.print(f"{title_of(placement)}, {facts['load']}.", markup=False)
+def print_served(facts: dict[str, Any], placement: Placement, *, explain: bool) -> None:
+    """Print the answer, the latencies and a line on trust; with `explain` also the rates and all parts of the time."""
+    out = console()
+    out.print(_answer(facts, placement), markup=False)
     ms = [
         (_NAMES[name], *(1000 * latency[f"{key}_s"] for key in ("mean", "p50", "p90", "p99")))
         for name, latency in facts["latency"].items()
     ]
     out.print(table("Latency", ("ms", "mean", "p50", "p90", "p99"), ms))
+    if "phases" in facts:
+        _print_phases(facts)
+    if explain:
+        _print_rates(facts)
+    print_trust(placement, "" if explain else " More: --explain")
+
+
+def _answer(facts: dict[str, Any], placement: Placement) -> str:
+    rates, latency, bottleneck = facts["throughput"], facts["latency"], facts["bottleneck"]
+    ttft, tpot = (
+        f"{1000 * latency[name]['p50_s']:.4g} ms (p99 {1000 * latency[name]['p99_s']:.4g})" for name in ("ttft", "tpot")
+    )
+    share = ""
+    if "objective_share" in facts:
+        share = f" {100 * facts['objective_share']:.4g} % of requests keep the objective."
+    usd = facts["usd_per_1e6_output_tokens"]
+    price = "" if usd is None else f" 10^6 output tokens cost {usd[0]:.3g} to {usd[1]:.3g} USD."
+    verb = "serves" if facts["replicas"] == 1 else "serve"
+    return (
+        f"{title_of(placement)} {verb} {rates['requests_per_s']:.4g} requests/s and "
+        f"{rates['output_tokens_per_s']:,.0f} output tokens/s with TTFT {ttft} and TPOT {tpot}, "
+        f"at {facts['load']}.{share}{price} "
+        f"Bottleneck: {bottleneck['cause']}; {bottleneck['advice']}."
+    )
+
+
+def print_trust(placement: Placement, more: str = "") -> None:
+    console().print(
+        f"How far to trust it: assumes {placement.deployment.engine.label}; see --framework. No bands; weft infer "
+        f"--validate has a recorded load of vLLM and MLPerf's Server scenario.{more}",
+        markup=False,
+    )
+
+
+def _print_rates(facts: dict[str, Any]) -> None:
+    out, rates = console(), facts["throughput"]
     rows = [
         ("requests/s", rates["requests_per_s"]),
         ("output tokens/s", rates["output_tokens_per_s"]),
@@ -53,12 +91,7 @@ def print_served(facts: dict[str, Any], placement: Placement) -> None:
     rows += [(name, rates[name]) for name in ("preemptions", "retries") if rates[name]]
     if "goodput_requests_per_s" in facts:
         rows.append(("requests/s within the objective (goodput)", facts["goodput_requests_per_s"]))
-        rows.append(("requests within the objective %", 100 * facts["objective_share"]))
-    usd = facts["usd_per_1e6_output_tokens"]
-    shown: list[tuple[str, Any]] = [*rows]
-    if usd is not None:
-        shown.append(("USD per 10^6 output tokens", f"{usd[0]:.3g} to {usd[1]:.3g}"))
-    out.print(table("Throughput", ("rate", "value"), shown))
+    out.print(table("Throughput", ("rate", "value"), rows))
     total = sum(facts["breakdown_s"].values())
     parts = [
         (name, 1000 * seconds, round(100 * seconds / total, 1))
@@ -66,9 +99,6 @@ def print_served(facts: dict[str, Any], placement: Placement) -> None:
         if seconds > _LEAST_SHARE * total
     ]
     out.print(table("Where the time of a request goes", ("cause", "ms", "%"), parts))
-    out.print(f"Bottleneck: {facts['bottleneck']['cause']}; {facts['bottleneck']['advice']}.", markup=False)
-    if "phases" in facts:
-        _print_phases(facts)
 
 
 def _print_phases(facts: dict[str, Any]) -> None:
@@ -95,7 +125,7 @@ def _print_phases(facts: dict[str, Any]) -> None:
     console().print(table(f"{fault['fault']} from {fault['begin_s']:g} s to {end}", columns, rows))
 
 
-def print_found(found: list[Found], load: Load, objective: Objective, form: Form) -> None:
+def print_found(found: list[Found], load: Load, objective: Objective, placement: Placement, form: Form) -> None:
     from weft.inference.serving.figures import latencies, throughput
 
     rows = []
@@ -118,12 +148,13 @@ def print_found(found: list[Found], load: Load, objective: Objective, form: Form
         return
     best = rows[0]
     split = (
-        f"{best['prefill']} for prefill and {best['decode']} for decode" if best["prefill"] else "each for both phases"
+        f"prefill replicas: {best['prefill']}, decode replicas: {best['decode']}"
+        if best["prefill"]
+        else f"replicas for both phases: {best['both']}"
     )
     out = console()
     out.print(
-        f"{best['gpus']} GPUs keep {_show_objective(objective)} at {load.description}: "
-        f"{best['prefill'] + best['decode'] + best['both']} replicas, {split}.",
+        f"Fewest GPUs that keep {_show_objective(objective)} at {load.description}: {best['gpus']} ({split}).",
         markup=False,
     )
     columns = ("GPUs", "prefill", "decode", "both", "batch", "TTFT p99 ms", "TPOT p99 ms", "tokens/s per GPU")
@@ -132,6 +163,7 @@ def print_found(found: list[Found], load: Load, objective: Objective, form: Form
         for row in rows
     ]
     out.print(table("Smallest services", columns, cells))
+    print_trust(placement)
 
 
 def _show_objective(objective: Objective) -> str:
@@ -140,7 +172,7 @@ def _show_objective(objective: Objective) -> str:
     return f"{' and '.join(limits)} for {100 * objective.share:g} % of requests"
 
 
-def print_rate(rate: float, service: Service, objective: Objective, form: Form) -> None:
+def print_rate(rate: float, service: Service, objective: Objective, placement: Placement, form: Form) -> None:
     if form.is_data:
         print_data(
             form,
@@ -152,6 +184,6 @@ def print_rate(rate: float, service: Service, objective: Objective, form: Form) 
             },
         )
         return
-    console().print(
-        f"{service.gpus} GPUs sustain {rate:.4g} requests/s with {_show_objective(objective)}.", markup=False
-    )
+    gpus = f"{service.gpus} × {placement.deployment.site.template.gpu}"
+    console().print(f"Highest rate with {_show_objective(objective)}: {rate:.4g} requests/s on {gpus}.", markup=False)
+    print_trust(placement)

@@ -112,7 +112,7 @@ def check_traffic(traffic: Traffic, serving: Serving, batch: int, phase: str, co
             "--concurrency is a closed loop: use --simulate, not --rate or --request-trace",
         ),
         (
-            traffic.rate is None and (traffic.seconds or traffic.burstiness),
+            traffic.rate is None and (traffic.seconds is not None or traffic.burstiness is not None),
             "--seconds and --burstiness go with --rate",
         ),
         (traffic.request_trace is None and traffic.trace_speed, "--trace-speed goes with --request-trace"),
@@ -130,7 +130,7 @@ def check_traffic(traffic: Traffic, serving: Serving, batch: int, phase: str, co
             "--handoff and --staging go with --prefill and --decode",
         ),
         (serving.handoff not in (None, "after", "layers"), "--handoff must be after or layers"),
-        (serving.find not in (None, "gpus", "rate"), "--find must be gpus or rate"),
+        (serving.find not in (None, "gpus", "rate"), f"--find must be gpus or rate, got {serving.find!r}"),
         (
             serving.find and not (serving.slo_ttft or serving.slo_tpot),
             "--find needs an objective: --slo-ttft 2s or --slo-tpot 30ms",
@@ -173,7 +173,10 @@ def read_traffic(traffic: Traffic, prompt: int, output: int, concurrency: int, s
         }
         count = traffic.requests or _REQUESTS
         if traffic.rate is not None:
-            timing: dict[str, Any] = {"rate": traffic.rate, "seconds": traffic.seconds or 300.0}
+            timing: dict[str, Any] = {
+                "rate": traffic.rate,
+                "seconds": 300.0 if traffic.seconds is None else traffic.seconds,
+            }
             shape = traffic.burstiness
             load = (
                 loads.poisson(**timing, **lengths)

@@ -88,29 +88,33 @@ def _whole(gpus: int, deployment: Deployment) -> int:
     return gpus if gpus < each else -(-gpus // each) * each
 
 
-def run_traffic(plan: Plan, form: Form, say: Callable[[str], None]) -> Callable[[], None]:
+def run_traffic(plan: Plan, form: Form, say: Callable[[str], None], *, explain: bool) -> Callable[[], None]:
     """Serve the load, or search; return the function that prints the result."""
     serving = plan.serving
     objective = objective_of(serving)
     if serving.find == "gpus":
         assert objective is not None
-        return partial(tables.print_found, _search_gpus(plan, objective, say), plan.load, objective, form)
+        return partial(
+            tables.print_found, _search_gpus(plan, objective, say), plan.load, objective, plan.place(0, 1), form
+        )
     placement = plan.place(serving.prefill or 0, serving.decode or 0) if serving.prefill or serving.decode else None
     placement = placement or plan.place(0, plan.deployment.replicas)
     step = placement.tables(plan.load.mean_tokens, plan.clock)
     service = plan.build(placement, step, plan.limits)
     if serving.find == "rate":
         assert objective is not None
-        return partial(tables.print_rate, _search_rate(plan, service, objective, say), service, objective, form)
+        return partial(
+            tables.print_rate, _search_rate(plan, service, objective, say), service, objective, placement, form
+        )
     facts = _serve(plan, placement, service, objective)
-    return partial(_print, facts, placement, serving, form)
+    return partial(_print, facts, placement, serving, form, explain=explain)
 
 
-def _print(facts: dict[str, Any], placement: Placement, serving: Serving, form: Form) -> None:
+def _print(facts: dict[str, Any], placement: Placement, serving: Serving, form: Form, *, explain: bool) -> None:
     if form.is_data:
         print_data(form, facts)
     else:
-        tables.print_served(facts, placement)
+        tables.print_served(facts, placement, explain=explain)
         report_written(serving.write_requests, serving.picture_cdf)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from weft.cli.arguments import File, OnByDefault, RoutingEngine, Whole
+from weft.cli.arguments import File, OnByDefault, Whole
 from weft.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -31,7 +31,9 @@ class SmFlags:
     """Priority from 0 to 15; the highest becomes master."""
     subnet_prefix: str = ""
     """The first 64 bits of the GIDs, such as 0xfec0000000000002: subnets that routers join need different ones."""
-    routing_engine: RoutingEngine = ""
+    routing_engine: Annotated[str, Parameter(("--routing-engine", "-R"))] = ""
+    """Routing engine: auto, fat-tree, up-down, min-hop, dfsssp, dimension-order or dragonfly; several are tried in
+    turn. [auto]"""
     qos: Annotated[bool, Parameter(("--qos", "-Q"))] = False
     """Write SL to VL and VL arbitration tables, and follow the QoS policy."""
     m_key: OnByDefault = True

@@ -10,7 +10,7 @@ from cyclopts import Parameter
 
 from weft.cli import train_tables as tables
 from weft.cli.accuracy import group_columns, group_rows
-from weft.cli.arguments import NAMES_FILE, Faults, Form
+from weft.cli.arguments import NAMES_FILE, Form
 from weft.cli.output import Cell, check_explain, console, print_data, progress_bar, report_written, table
 from weft.cli.train_flags import NO_CUT, NO_OUTPUTS, NO_SHAPE, NO_WHERE, Cut, Outputs, Shape, Where
 from weft.errors import ConfigError
@@ -32,7 +32,9 @@ if TYPE_CHECKING:
 class Trouble:
     """The options for faults during the job, its checkpoints and its failure rate."""
 
-    fault: Faults = ()
+    fault: tuple[str, ...] = ()
+    """A fault: cut:leaf1/40, slow:leaf1/3=4xHDR, dead:spine1 or flap:dgx1/mlx5_0/1@5s. Each strikes alone in the middle
+    of the job. Repeat it for several."""
     goodput: str | None = None
     """Print the share of time spent training under a published failure rate: llama3, rsc-1 or rsc-2."""
     checkpoint_minutes: float | None = None

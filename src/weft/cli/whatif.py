@@ -69,13 +69,13 @@ def _present(spec: str, tables: Path | None, subnet: Subnet) -> tuple[Fabric, li
         from weft.fabric.spec import load
 
         if subnet != THE_LAB:
-            raise ConfigError(f"{spec} is a fabric of its own: leave it out, or --lab, --ibsim, --umad and --at")
+            raise ConfigError("use SPEC or a running subnet (--lab, --ibsim, --umad, --at), not both")
         return read_routed(load(spec), tables=tables)[0], []
     from weft.monitor.impact import read_jobs
     from weft.monitor.impact import read_routed as read_subnet
 
     if tables is not None:
-        raise ConfigError("--tables are of a file: give it as SPEC; a running subnet has its tables")
+        raise ConfigError("--tables needs SPEC; a running subnet has its own tables")
     carrier = subnet.attach()
     try:
         fabric = read_subnet(carrier)

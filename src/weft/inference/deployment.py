@@ -85,7 +85,8 @@ class Deployment:
     def _check_layout(self) -> None:
         if self.site.gpus % self.replica_gpus:
             raise ConfigError(
-                f"tp*pp*dp = {self.tp}*{self.pp}*{self.dp} = {self.replica_gpus} does not divide {self.site.gpus} GPUs"
+                f"--tp × --pp × --dp = {self.tp}*{self.pp}*{self.dp} = {self.replica_gpus} must divide the "
+                f"{self.site.gpus} GPUs"
             )
         if self.model.heads % self.tp:
             raise ConfigError(f"--tp {self.tp} does not divide the {self.model.heads} heads of {self.model.name}")
@@ -94,7 +95,7 @@ class Deployment:
         if not self.model.experts and (self.dp > 1 or self.ep > 1):
             raise ConfigError(f"--dp and --ep share experts, and {self.model.name} has none: give more --gpus")
         if (self.tp * self.dp) % self.ep:
-            raise ConfigError(f"--ep {self.ep} does not divide tp*dp = {self.tp * self.dp}")
+            raise ConfigError(f"--ep {self.ep} must divide --tp × --dp = {self.tp * self.dp}")
         if self.model.experts and self.ep > self.model.experts:
             raise ConfigError(f"--ep {self.ep} is more than the {self.model.experts} experts of {self.model.name}")
         if self.overlap and self.dp == 1:
@@ -267,6 +268,9 @@ def find_deployment(
     gpus: all of a fabric that is given as a spec; else those of one replica. More hold several replicas.
     """
     transformer = find(model) if isinstance(model, str) else model
+    for name in ("tp", "pp", "dp", "ep"):
+        if fields.get(name, 1) < 1:
+            raise ConfigError(f"--{name} must be at least 1, got {fields[name]}")
     is_catalog = fabric is None or (
         isinstance(fabric, str) and fabric in {each.name for each in catalog.interconnects()}
     )

@@ -59,6 +59,6 @@ def _tables() -> dict[str, dict[str, Any]]:
 def find_engine(name: str) -> Engine:
     """Find an engine; `vllm without infx` has the constants that would be assumed if that source were unknown."""
     known, _, left_out = name.partition(WITHOUT)
-    table = find_named("engine", known, _tables())
+    table = find_named("framework", known, _tables())
     changes = table.get("without", {}).get(left_out, {})
     return msgspec.convert({**table, **changes, "name": name}, Engine)

@@ -38,7 +38,8 @@ class Load:
     split: bool = False  # a request at a time, prefilled on one replica and decoded on another
 
     def __post_init__(self) -> None:
-        find_named("--phase", self.phase, dict.fromkeys(("", *_PHASES)))
+        if self.phase:
+            find_named("--phase", self.phase, dict.fromkeys(_PHASES))
         for flag, value, least in (
             ("--input-len", self.input, 1),
             ("--output-len", self.output, 0),

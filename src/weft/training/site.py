@@ -217,7 +217,7 @@ def _servers(gpus: int, template: catalog.Server) -> int:
     if gpus < 1 or gpus % each:
         below = gpus // each * each
         near = f"{below} or {below + each}" if below > 0 else f"{each}"
-        raise ConfigError(f"gpus = {gpus} is not a multiple of the {each} GPUs of a {template.name}; nearest: {near}")
+        raise ConfigError(f"--gpus {gpus} is not a multiple of the {each} GPUs of a {template.name}; nearest: {near}")
     return gpus // each
 
 

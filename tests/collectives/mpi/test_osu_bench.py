@@ -274,7 +274,7 @@ def test_sizes_are_osus(placed):
 @pytest.mark.parametrize(
     ("settings", "error"),
     [
-        ({"ppn": 0}, "--ppn 0 is not from 1 to 1024"),
+        ({"ppn": 0}, "--ppn must be 1 to 1,024"),
         ({"window": 0}, "-W 0 is not from 1"),
         ({"min_bytes": 8, "max_bytes": 4}, "-m 8:4: osu_latency has sizes from 1"),
         ({"max_bytes": 1 << 40}, "to 1 GiB"),

@@ -107,7 +107,7 @@ class Settings:
             raise ConfigError(f"--UCX_TLS {self.ucx_tls}: {self.mpi} does not run over UCX: leave it out")
         loopback(self.ucx_tls)
         if not 1 <= self.ppn <= 1024:
-            raise ConfigError(f"--ppn {self.ppn} is not from 1 to 1024 processes on each server")
+            raise ConfigError(f"--ppn must be 1 to 1,024 processes per server, got {self.ppn}")
         if not 1 <= self.window <= 65_536:
             raise ConfigError(f"-W {self.window} is not from 1 to 65536 messages")
         low, high = self._limits()
