@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 
 from weft.calibration.cross_validation import AnyFigure, Predictions
 from weft.calibration.figure import Figure, mean_error
+from weft.version import __version__
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,3 +60,15 @@ def group_errors(
             )
         )
     return sorted(rows, key=lambda row: -row.left_out.mean_error)
+
+
+def errors_report(
+    figures: Sequence[AnyFigure], sources: Iterable[GroupErrors], classes: Iterable[GroupErrors]
+) -> dict[str, Any]:
+    """Return the fields of `--json` for errors by source and by class."""
+    return {
+        "weft": __version__,
+        "mean_error": mean_error(figures),
+        "sources": [asdict(row) for row in sources],
+        "classes": [asdict(row) for row in classes],
+    }

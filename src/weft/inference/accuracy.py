@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
-from weft.calibration.figure import mean_error
-from weft.calibration.groups import GroupErrors, group_errors
+from weft.calibration.groups import GroupErrors, errors_report, group_errors
 from weft.inference.band import leave_sources_out
 from weft.inference.validate import validate
-from weft.version import __version__
 
 
 def source_errors() -> list[GroupErrors]:
@@ -34,10 +31,4 @@ def class_errors() -> list[GroupErrors]:
 def report() -> dict[str, Any]:
     """Return the fields of `--json`."""
     figures = validate()
-    return {
-        "weft": __version__,
-        "mean_error": mean_error(figures),
-        "sources": [asdict(row) for row in source_errors()],
-        "classes": [asdict(row) for row in class_errors()],
-        "rows": [figure.report() for figure in figures],
-    }
+    return errors_report(figures, source_errors(), class_errors()) | {"rows": [figure.report() for figure in figures]}

@@ -211,11 +211,6 @@ class Transformer:
         return 0 if self.tied else self.hidden * self.vocab
 
     @property
-    def moe_layers(self) -> int:
-        """Return the number of layers with experts."""
-        return sum("experts" in kind for kind in self.kinds)
-
-    @property
     def kinds(self) -> tuple[Kind, ...]:
         """Return the blocks of each layer."""
         if self.pattern:
