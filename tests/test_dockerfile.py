@@ -9,7 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 
 
-def test_what_is_copied_is_there_and_is_let_in():
+def test_copied_files_exist_and_are_not_ignored():
     copied = [
         path
         for line in re.findall(r"^COPY (.+) \S+$", (ROOT / "Dockerfile").read_text(), re.M)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,15 @@ def test_names_in_tests_say_what_they_hold() -> None:
     for path in sorted(Path(__file__).parent.rglob("*.py")):
         add_names(names, path, walk(ast.parse(path.read_text(encoding="utf-8"))))
     assert names.share <= MOST, "\n".join(names.problems[:20])
+
+
+def test_names_of_tests_start_with_a_subject() -> None:
+    """A claim has a subject: `test_late_mad_is_dropped`, not `test_what_comes_late_is_dropped`."""
+    tests = sorted(Path(__file__).parent.rglob("test_*.py"))
+    names = [name for path in tests for name in re.findall(r"^ *def (test_\w+)", path.read_text("utf-8"), re.MULTILINE)]
+    vague = [name for name in names if re.match(r"test_(what|who|whose|nobody|somebody)", name)]
+    assert len(names) > 1000
+    assert vague == []
 
 
 def test_a_docstring_in_other_words_is_reported(tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ def test_every_link_of_the_site_leads_to_a_file(site):
 
 
 @pytest.mark.parametrize("name", ["CONTRIBUTING.md", "docs/glossary.md"])
-def test_what_a_newcomer_is_sent_to_exists(name):
+def test_links_for_newcomers_exist(name):
     """Folders and files of the source, from its root or from the source folder."""
     root = DOCS.parent
     named = re.findall(r"`([\w*/]+/[\w*]*(?:\.\w+)?|\w+\.py)`", (root / name).read_text(encoding="utf-8"))

@@ -165,7 +165,7 @@ def test_one_form_at_a_time():
     assert done.stderr == "weft: use --json or --csv, not both\n"
 
 
-def test_what_is_exported_loads_again(tmp_path):
+def test_exported_files_load_again(tmp_path):
     path = tmp_path / "net.txt"
     assert weft("export", "fat-tree:hosts=32,radix=8", "-o", str(path), "--format", "ibnetdiscover").returncode == 0
     before, after = json_of("show", "fat-tree:hosts=32,radix=8"), json_of("show", str(path))

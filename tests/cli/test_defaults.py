@@ -44,7 +44,7 @@ def test_a_command_below_a_command_has_its_section(run):
         ("seed = \n", ("expected TOML", "line 1")),
     ],
 )
-def test_what_is_wrong_with_the_file_is_named_with_the_way_out(run, tmp_path, toml, words):
+def test_errors_of_the_file_have_a_remedy(run, tmp_path, toml, words):
     done = run(toml, "route", "star:hosts=2")
     assert done.returncode == 2, done
     for word in (*words, str(tmp_path / "weft" / "defaults.toml"), "WEFT_DEFAULTS= weft"):

@@ -15,7 +15,7 @@ from weft.sm.run import SubnetManager
 
 
 @pytest.mark.parametrize(("words", "why"), [("--polls 1", "at least 2"), ("--every 0", "must be 0.1 to")])
-def test_what_says_nothing_is_refused(words, why):
+def test_input_without_counters_is_refused(words, why):
     with pytest.raises(ConfigError, match=why):
         app(["diagnose", *words.split()])
 

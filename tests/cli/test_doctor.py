@@ -90,7 +90,7 @@ def test_a_folder_that_others_may_enter_is_bad(run, tmp_path):
     assert (status, result["runtime folder"]["state"]) == (1, "bad")
 
 
-def test_what_a_killed_lab_left_is_named(run, tmp_path):
+def test_remains_of_a_killed_lab_are_named(run, tmp_path):
     (tmp_path / "weft").mkdir(mode=0o700)
     for name in ("gone.lock", "gone.sock"):
         Path(tmp_path / "weft" / name).touch()

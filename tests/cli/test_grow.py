@@ -19,6 +19,6 @@ def test_json_has_every_step_and_its_proofs(capsys):
     assert growth["steps"][-1]["after"]["hosts"] == 32
 
 
-def test_what_it_grows_to_is_said_once():
+def test_target_is_printed_once():
     with pytest.raises(ConfigError, match="one of --gpus, --servers and --to"):
         app(["grow", "fat-tree:hosts=16,radix=8", "--servers", "32", "--to", "fat-tree:hosts=32,radix=8"])

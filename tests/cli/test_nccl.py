@@ -186,7 +186,7 @@ def test_results_are_verified_unless_c_is_0(flags, wrong, capsys) -> None:
         (("--picture", "curve.jpg"), r"\.png, \.svg, \.pdf"),
     ],
 )
-def test_what_nccl_cannot_do_is_refused_at_once(flags: tuple[str, ...], words: str) -> None:
+def test_impossible_nccl_options_are_refused_at_once(flags: tuple[str, ...], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         app(["nccl", "all_reduce", PAIR, *flags])
 
@@ -257,12 +257,12 @@ def test_elements_of_another_type_are_counted_and_take_as_long(capsys: pytest.Ca
         (["all_reduce", "star:hosts=2"], "h1 has no GPUs: NCCL needs a fabric with server=dgx-h100"),
     ],
 )
-def test_what_a_hurried_person_writes_is_told_the_way_out(words: list[str], said: str) -> None:
+def test_common_mistakes_have_a_remedy(words: list[str], said: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(said)):
         app(["nccl", *words])
 
 
-def test_nobody_starts_it_by_mpirun(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_start_by_mpirun_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "16")
     for command in (["nccl", "all_reduce", PAIR], ["osu", "latency", "star:hosts=2"]):
         with pytest.raises(ConfigError, match=r"simulates all ranks in one process; start it without mpirun"):

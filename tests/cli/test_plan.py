@@ -87,7 +87,7 @@ def test_any_fabric_can_be_planned(capsys, ndr_dump):
         (("--servers", "4", "--server", "host", "--train", "llama3-8b"), "leave out --train"),
     ],
 )
-def test_what_cannot_be_planned(arguments, says):
+def test_invalid_sizes_are_refused(arguments, says):
     with pytest.raises(ConfigError, match=says):
         app(["plan", *arguments, "--json"])
 

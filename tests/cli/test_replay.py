@@ -54,7 +54,7 @@ def test_ranks_as_csv(message):
     assert [list(row) for row in rows] == [["rank", "compute_s", "exposed_s", "waiting_s"]] * 2
 
 
-def test_what_cannot_be_run_is_said_with_status_2(message):
+def test_invalid_traces_end_with_status_2(message):
     done = weft(message, "--fabric", "star:hosts=2", "--servers", "1")
     assert done.returncode == 2
     assert "has 2 ranks, and star:hosts=2 has 1 on these 1 servers" in done.stderr

@@ -102,7 +102,7 @@ def test_without_a_lab_it_says_how_to_start_one(tmp_path):
         (("status", "--state", "none.json"), ConfigError, r"in none\.json: start one with `weft sm`"),
     ],
 )
-def test_what_cannot_be_is_refused_and_the_reason_named(words, error, says):
+def test_invalid_options_are_refused_with_the_reason(words, error, says):
     with pytest.raises(error, match=says):
         run(*words)
 
@@ -329,7 +329,7 @@ def test_the_manager_of_a_lab_takes_the_options_of_weft_sm_and_obeys_the_same_si
         (("-P", "none.conf", "-Q"), "--partitions, --qos needs a subnet manager: add --sm"),
     ],
 )
-def test_what_the_manager_of_a_lab_cannot_be_told_is_refused_before_there_is_a_lab(own_lab, words, says):
+def test_invalid_manager_options_are_refused_before_the_lab_starts(own_lab, words, says):
     with pytest.raises(ConfigError, match=says):
         up(own_lab, *words)
     assert own_lab not in [entry.name for entry in registry.running()]

@@ -114,7 +114,7 @@ def test_a_run_that_fails_is_a_row_and_the_status_says_so(tmp_path, capsys):
         (["sim", "star:hosts=4", "--csv", "--grid", "seed=1"], "use --json or --csv, not both"),
     ],
 )
-def test_what_the_command_does_not_take_is_refused_before_anything_runs(words, said, tmp_path):
+def test_invalid_options_are_refused_before_anything_runs(words, said, tmp_path):
     with pytest.raises(ConfigError) as refused:
         app(["study", *words, "-o", str(tmp_path / "out.csv")])
     assert said in str(refused.value)
@@ -145,7 +145,7 @@ def test_rows_are_those_of_csv(line, capsys):
             assert output[name] == ("" if row[name] is None else str(row[name])), name
 
 
-def test_whoever_waits_at_a_terminal_sees_that_something_happens(tmp_path):
+def test_terminal_shows_progress(tmp_path):
     shows, terminal = pty.openpty()
     with start(tmp_path, "study", "show", "{s}", "--grid", "s=star:hosts=2", "-o", "out.csv", stderr=terminal):
         os.close(terminal)

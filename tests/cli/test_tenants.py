@@ -72,7 +72,7 @@ def test_a_plan_shows_changes_lanes_and_notes_and_changes_nothing(driver, file, 
     assert driver.writes == 0
 
 
-def test_what_is_applied_is_shown_and_destroyed(driver, file, capsys):
+def test_applied_tenants_are_shown_and_destroyed(driver, file, capsys):
     assert weft("apply", file, "--yes") == 0
     assert capsys.readouterr().out.endswith("Applied to memory.\n")
     assert weft("plan", file) == 0
@@ -116,7 +116,7 @@ def test_a_pipe_is_not_asked(driver, file, monkeypatch):
     assert driver.writes == 0
 
 
-def test_what_the_fabric_cannot_have_is_said_with_its_line(driver, tmp_path):
+def test_impossible_intent_is_refused_with_its_line(driver, tmp_path):
     (tmp_path / "bad.toml").write_text('[tenant.a]\nhosts = ["h99"]\n')
     with pytest.raises(ConfigError, match=r"bad\.toml:2: tenant a: there is no host 'h99'"):
         weft("plan", str(tmp_path / "bad.toml"))
@@ -160,7 +160,7 @@ def test_a_host_that_is_down_keeps_its_seat_from_one_command_to_the_next(ufm, tm
         weft("show", *at)
 
 
-def test_what_is_remembered_of_a_lab_ends_with_it(ufm, tmp_path, monkeypatch, capsys):
+def test_remembered_hosts_end_with_the_lab(ufm, tmp_path, monkeypatch, capsys):
     """The next one of its name may have the same hosts with other GUIDs, or the same GUIDs at other hosts."""
     file = tmp_path / "one.toml"
     file.write_text('[tenant.a]\nhosts = ["h8"]\n')

@@ -119,7 +119,7 @@ def test_a_dump_is_trained_on_by_the_servers_that_are_named(capsys, tmp_path):
         app(["train", *flags, "--servers", "2", "--scale", "8,16"])
 
 
-def test_what_is_not_hidden_takes_longer(capsys):
+def test_exposed_communication_takes_longer(capsys):
     hidden = json_of(capsys, *SMALL, "--engine", "analytic")
     output = json_of(capsys, *SMALL, "--engine", "analytic", "--no-overlap-grad-reduce", "--no-overlap-param-gather")
     assert output["parts"]["dp"] > hidden["parts"]["dp"]
@@ -264,7 +264,7 @@ def test_a_timeline_and_a_trace(capsys, tmp_path):
         (("llama3-8b", "--scale", "8..32", "--tp", "2", "--pp", "16"), "is not a multiple of"),
     ],
 )
-def test_what_makes_no_sense_together_is_refused(arguments, says):
+def test_contradicting_options_are_refused(arguments, says):
     with pytest.raises(ConfigError, match=says):
         app(["train", *arguments])
 

@@ -62,7 +62,7 @@ def test_plain_hosts_are_rails_without_an_inside():
     assert timing.bus_gbyte_s == pytest.approx(49, rel=0.02)
 
 
-def test_what_has_no_rails_is_refused():
+def test_fabric_without_rails_is_refused():
     with pytest.raises(ConfigError, match="alone"):
         run_by_rails(weft.load("superpod:su=1,servers=1"), Collective.ALL_REDUCE, 1 << 20)
     fabric = weft.load("superpod:su=1,servers=2")

@@ -83,7 +83,7 @@ def test_pxn_keeps_the_network_in_its_rails(pod):
     assert sent[1] < 1 << 16, "only acknowledgements, if anything"
 
 
-def test_what_cannot_run_is_refused(pod):
+def test_invalid_run_is_refused(pod):
     with pytest.raises(ConfigError, match="16 ranks, the job has 32"):
         run_program(ring_all_reduce(16), pod, 1 << 20)
     with pytest.raises(ConfigError, match="32 chunks, 31 bytes"):

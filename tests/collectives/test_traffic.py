@@ -80,7 +80,7 @@ def test_parts_that_go_together_are_one_message(star):
         assert time_ps(star, pat, size_bytes) == pytest.approx(time_ps(star, doubling, size_bytes), rel=0.02)
 
 
-def test_what_does_not_fit_is_refused(star):
+def test_mismatched_traffic_is_refused(star):
     with pytest.raises(ConfigError, match="has 4 ranks, the job has 8"):
         program_traffic(ring_all_reduce(4), place(star), 1 << 20)
     with pytest.raises(ConfigError, match="into 8 chunks, 3 bytes are too few"):

@@ -91,7 +91,7 @@ def test_hosts_are_told_the_rate_of_their_link(label):
     assert attr.active_speed == min(observed, LinkSpeed.NDR)  # as ibv_query_port(3) has it
 
 
-def test_what_portinfo_cannot_name_runs_at_what_it_was_cabled_for():
+def test_speed_unknown_to_portinfo_runs_as_cabled():
     carrier = carrier_of(wired("4xGDR"))
     assert views(carrier) == {"fabric": {"4xGDR"}, "ibnetdiscover": {"4xXDR"}, "subnet manager": {"4xXDR"}}
 

@@ -62,7 +62,7 @@ class Breaker:
 
 
 @pytest.mark.parametrize(("seed", "spec"), list(enumerate(SPECS, 40)))
-def test_what_breaks_and_what_a_sweep_mends_is_the_same_for_all(spec, seed, tmp_path) -> None:
+def test_breakage_and_repair_by_a_sweep_are_the_same_for_all(spec, seed, tmp_path) -> None:
     running = Running(views.fabric_called(spec), Random(seed), tmp_path, most_pairs=PAIRS)
     running.look()
     breaker = Breaker(running)
@@ -143,7 +143,7 @@ WRITTEN = [
 
 @pytest.mark.parametrize("seed", range(50, 52))
 @pytest.mark.parametrize(("what", "reasons"), WRITTEN, ids=[what for what, _ in WRITTEN])
-def test_what_a_mad_wrote_stops_packets_for_the_same_reason_everywhere(what, reasons, seed, tmp_path) -> None:
+def test_mad_settings_stop_packets_for_the_same_reason_everywhere(what, reasons, seed, tmp_path) -> None:
     spec = ["torus:5x5", "dragonfly:p=2,a=3,h=1"][seed % 2]  # both on VLs 0 and 1
     running = Running(views.fabric_called(spec), Random(seed), tmp_path, most_pairs=PAIRS, qos=True)
     running.look()

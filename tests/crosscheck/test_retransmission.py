@@ -71,5 +71,5 @@ CASES = [(NOBODY, NOBODY), *((data, NOBODY) for data in range(MESSAGES * PACKETS
 
 
 @pytest.mark.parametrize(("data", "ack"), CASES)
-def test_what_is_lost_costs_as_many_packets(data, ack, monkeypatch):
+def test_loss_costs_as_many_packets_in_the_engine_as_in_the_adapter(data, ack, monkeypatch):
     assert by_the_engine(data, ack, monkeypatch) == by_the_adapter(data, ack)

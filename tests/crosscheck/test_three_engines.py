@@ -173,7 +173,7 @@ def test_a_spread_permutation_runs_as_if_each_were_alone():
     assert closed.latency_ps[-1] == alone.latency_ps[0]
 
 
-def test_who_comes_as_another_ends_has_the_link_for_itself():
+def test_message_that_starts_as_another_ends_has_the_whole_link():
     fabric = routed(STAR)
     size_bytes = 100 * 4096
     alone = analytic(fabric, Traffic.of(fabric, [("h2", "h1", size_bytes)]))
@@ -255,7 +255,7 @@ def test_a_stopped_run_says_what_has_arrived_and_what_was_sent():
 # -- where closed forms stop ------------------------------------------------------------------------------------------
 
 
-def test_who_is_held_elsewhere_gives_nothing_back():
+def test_closed_form_gives_no_bandwidth_of_a_limited_message_to_others():
     """Two to one, the first by a cable of an eighth of the rate. The second gets half of the receiver's port here, and
     seven eighths in truth: too long, by no more than the number that share the port. The last is exact."""
     fabric = faults.slow(routed(STAR), "h2/1", "1xHDR")
@@ -268,7 +268,7 @@ def test_who_is_held_elsewhere_gives_nothing_back():
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_who_comes_late_to_a_busy_link_is_there_no_later_than_found(seed):
+def test_closed_form_never_underestimates_a_busy_link(seed):
     """Random sizes and starts, one receiver: never too short, and exact for the last of all."""
     fabric = routed(STAR)
     chance = np.random.default_rng(seed)

@@ -181,7 +181,7 @@ class WeftsDriver(Cloud):
         worker.stop()
         worker.wait()
 
-    def test_what_is_refused(self) -> None:
+    def test_invalid_networks_are_refused(self) -> None:
         self.weft.ufm.create_pkey(0x30, "somebody", ip_over_ib=False)
         self.create_network(0x30, status=409)
         assert self.call(self.new_list_request("networks", as_admin=True), 200) == []

@@ -107,7 +107,7 @@ def transfer_together(node: Node, helper: Helper, opcode: int, mr: MR, length: i
     wait_until(helped, "help", lambda: helper.process.poll() is None)
 
 
-def test_what_two_copy_together_is_what_one_would_have_copied(node, helper):
+def test_two_processes_copy_the_same_bytes_as_one(node, helper):
     sent, back = (MR(node.pd, MEMORY_BYTES, IBV_ACCESS_LOCAL_WRITE) for _ in range(2))
     sent.write(PATTERN, MEMORY_BYTES)
     for length in (61_441, (1 << 20) + 4095, MEMORY_BYTES - 8):
@@ -129,9 +129,9 @@ def test_a_helper_that_is_killed_in_the_middle_is_an_error_and_no_end_of_waiting
     mr.close()
 
 
-def test_who_asked_for_help_and_is_killed_leaves_a_helper_that_helps_others(node, helper, other):
+def test_helper_serves_others_after_its_client_is_killed(node, helper, other):
     other.tell("take_shm_path", helper.other_number)
     killer = helper.when_it_copies(lambda: os.kill(other.pid, signal.SIGKILL))
     other.begin("flood", helper.other_number, WRITE, MEMORY_BYTES, helper.address, helper.rkey)
     killer.join()
-    test_what_two_copy_together_is_what_one_would_have_copied(node, helper)
+    test_two_processes_copy_the_same_bytes_as_one(node, helper)

@@ -152,7 +152,7 @@ def compiled(tmp_path_factory) -> str:
         ("lacking", ["Operation not supported"]),
     ],
 )
-def test_what_a_program_does_has_the_end_that_the_standard_says(compiled, what, said):
+def test_programs_end_as_the_standard_requires(compiled, what, said):
     """And what others use cannot be closed."""
     environment = os.environ | launch.environment()
     done = subprocess.run(

@@ -67,7 +67,7 @@ os.write(1, b"rank %d is right\\n" % world.rank)  # at once: mpirun passes on wh
 
 
 @pytest.mark.parametrize("what", ["completion", "port"])
-def test_who_waits_for_an_event_lets_python_run(what):
+def test_waiting_for_an_event_releases_pythons_lock(what):
     done = subprocess.run(
         [sys.executable, "-c", EVENTS, what],
         env=outside_of_labs(),

@@ -58,7 +58,7 @@ def mpirun(kind: str, words: list[str], variables: Mapping[str, str]) -> str:
     return done.stdout
 
 
-def test_what_is_sent_reduced_and_put_between_processes_is_right(kind, checks):
+def test_data_sent_reduced_and_put_between_processes_is_right(kind, checks):
     assert "all of 2 ranks is right" in mpirun(kind, ["-n", "2", checks], outside_of_labs() | only("rc_v"))
 
 

@@ -70,7 +70,7 @@ def test_they_refuse_hold_back_and_end_as_sockets_do():
     assert done.stdout == "well\n", done.stderr
 
 
-def test_who_is_killed_resets_the_connection():
+def test_killed_process_resets_the_connection():
     port, environment = str(free_port()), outside_of_labs()
     before = services(environment)
     with started([*PROGRAM, "wait", port], environment) as server:

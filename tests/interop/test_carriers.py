@@ -242,7 +242,7 @@ def test_questions_that_come_during_an_exchange_are_kept(two):
     assert answer is not None
 
 
-def test_what_comes_back_in_an_exchange_is_tried_again_at_once(two, monkeypatch):
+def test_returned_mad_is_sent_again_at_once(two, monkeypatch):
     carrier, _, _ = two
     waited = Bulk.on_timer
 

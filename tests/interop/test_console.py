@@ -334,7 +334,7 @@ def test_the_table_keeps_the_focus_of_who_reads_it(page: Page) -> None:
     assert page.run("document.activeElement === third && third.textContent") == name
 
 
-def test_who_manages_the_subnet_is_said_and_who_takes_over(page: Page, tmp_path: Path) -> None:
+def test_master_and_standby_managers_are_shown(page: Page, tmp_path: Path) -> None:
     """A manager with a higher priority starts, and is killed."""
     words = ["sm", "--lab", LAB, "--at", "h9", "--priority", "15", "--state", str(tmp_path / "state.json")]
     other = subprocess.Popen([os.environ[WARM], *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

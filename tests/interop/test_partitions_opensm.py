@@ -237,7 +237,7 @@ def test_opensm_reads_any_file_as_weft_does(opensm, seed):
     check_both(opensm, random_file(seed), qos=seed % 2 == 0)
 
 
-def test_what_weft_refuses_opensm_drops(opensm, tmp_path):
+def test_files_that_weft_refuses_are_dropped_by_opensm(opensm, tmp_path):
     for name, text in REFUSED.items():
         with pytest.raises(FileError):
             parse_partitions(text)

@@ -26,7 +26,7 @@ def test_an_absent_peer_is_a_failure_where_all_should_be_there(peer, monkeypatch
         find_module("no_such_module")
 
 
-def test_what_is_large_comes_by_make_peers_and_not_by_make_test():
+def test_large_peers_are_installed_by_make_peers_only():
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     makefile = (ROOT / "Makefile").read_text()
     large = {"peers", "parquet", "postgres", "ray"}

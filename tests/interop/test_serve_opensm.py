@@ -62,7 +62,7 @@ def opensm(peer, tmp_path_factory) -> Iterator[Listed]:
     result.end()
 
 
-def test_what_a_service_acknowledged_comes_back_to_an_opensm_that_has_lost_it(opensm, warm, tmp_path):
+def test_acknowledged_changes_are_restored_in_an_opensm_that_lost_them(opensm, warm, tmp_path):
     service = Service(tmp_path, *opensm.where)
     service.start()
     h2 = opensm.guid("h2")

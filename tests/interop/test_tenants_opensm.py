@@ -123,7 +123,7 @@ def all_stand_still(process: int) -> bool:
     return set(states) == {"T"}
 
 
-def test_who_is_stopped_is_told_nothing(bench, opensm):
+def test_stopped_opensm_gets_no_change(bench, opensm):
     expected = bench.allocation(partition_of(bench, "red", 0x101, "h2"))
     os.kill(opensm.process.pid, signal.SIGSTOP)
     wait_until(lambda: all_stand_still(opensm.process.pid), "that OpenSM is stopped")
@@ -137,7 +137,7 @@ def test_who_is_stopped_is_told_nothing(bench, opensm):
     bench.empty()
 
 
-def test_who_cannot_be_told_has_his_files_back(bench, opensm, tmp_path):
+def test_files_are_restored_if_opensm_cannot_be_signalled(bench, opensm, tmp_path):
     (tmp_path / "opensm.pid").write_text("none\n")
     driver = opensm.driver(signal=tmp_path / "opensm.pid")
     with pytest.raises(SubnetError, match=r"cannot signal the process in .*opensm\.pid"):
@@ -182,7 +182,7 @@ def test_another_that_takes_the_signal_is_not_taken_for_opensm(bench, opensm, an
     bench.empty()
 
 
-def test_who_does_not_obey_has_his_files_back_and_is_asked_again(bench, opensm):
+def test_files_are_restored_if_opensm_does_not_apply_them(bench, opensm):
     """A file that OpenSM does not read: ports lack what it says."""
     elsewhere = opensm.folder / "elsewhere.conf"
     elsewhere.write_text(THEIRS)
@@ -206,7 +206,7 @@ def test_a_port_without_room_is_as_it_was(bench, opensm):
 
 
 @pytest.mark.slow
-def test_who_applies_is_killed_at_any_moment_and_it_is_applied_again(bench, opensm):
+def test_change_is_completed_after_a_kill_at_any_moment(bench, opensm):
     arguments = (opensm.partitions, opensm.options, opensm.process.pid, "h5", opensm.lab.sockname)
     assert kill_everywhere(bench, killed.of_opensm, *arguments) >= 8
     bench.empty()

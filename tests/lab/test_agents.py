@@ -76,7 +76,7 @@ def test_an_answer_finds_its_agent_and_nobody_else(agents):
     assert not beside.got
 
 
-def test_what_is_lost_is_sent_again_and_then_comes_back_as_timed_out(agents, clock):
+def test_lost_mad_is_sent_again_and_then_times_out(agents, clock):
     devices = agents.subnet.devices
     faults.pull_cable(devices, slot(agents, "h2/1"))
     sent = []

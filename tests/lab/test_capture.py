@@ -145,7 +145,7 @@ def test_programs_share_no_memory_over_a_cable_that_is_captured(lab, tmp_path):
         ("leaf1/3", "/dev/full", "cannot be written: No space left"),
     ],
 )
-def test_what_cannot_be_captured_is_refused(lab, tmp_path, port, name, says):
+def test_invalid_capture_is_refused(lab, tmp_path, port, name, says):
     with pytest.raises(ConfigError, match=says):
         lab.capture(port, str(tmp_path / name), seconds=1)
     assert lab.subnet.devices.tap is None

@@ -171,7 +171,7 @@ def test_more_than_ten_programs_attach_and_each_gets_its_own_answers(lab):
     assert len(lab.state()["clients"]) == 40
 
 
-def test_what_leads_nowhere_comes_back_as_timed_out(host):
+def test_mad_without_a_route_times_out(host):
     host.send(smp(0x11, 1, 3, 9, tid=5))
     status, mad = host.receive()
     assert (status, mad[3], mad[12:16]) == (110, 1, b"\0\0\0\5")
@@ -479,7 +479,7 @@ def test_a_request_that_is_repeated_keeps_nobody_else_waiting(lab, host):
     assert host.receive()[0] == 110  # and it hears that nobody answers, however often it asks
 
 
-def test_what_is_for_a_program_that_never_reads_is_lost_and_counted(lab, host, monkeypatch):
+def test_mads_for_a_program_that_never_reads_are_lost_and_counted(lab, host, monkeypatch):
     monkeypatch.setattr("weft.lab.ibsim._QUEUE", 20)
     monkeypatch.setattr("weft.lab.ibsim.ANSWER_S", 3600.0)
     deaf = Program(lab).attach("h2", is_sm=True)
@@ -495,7 +495,7 @@ def test_what_is_for_a_program_that_never_reads_is_lost_and_counted(lab, host, m
     assert answers(deaf)
 
 
-def test_who_is_at_the_other_end_is_asked_by_its_first_mad(lab, host, monkeypatch):
+def test_client_of_another_user_is_removed_at_its_first_mad(lab, host, monkeypatch):
     """Another user may have taken the name of a client that died as it attached."""
     stranger = runtime.Credentials(os.getpid(), 54_321, 54_321)
     monkeypatch.setattr(runtime, "sender", lambda ancillary: stranger)
@@ -504,7 +504,7 @@ def test_who_is_at_the_other_end_is_asked_by_its_first_mad(lab, host, monkeypatc
     assert lab.errors.counts["another user is not let in"] == 1
 
 
-def test_nobody_but_the_client_can_send_to_the_end_that_is_for_it(lab, host):
+def test_only_the_client_can_send_to_its_socket(lab, host):
     assert answers(host)
     other = Program(lab)
     with pytest.raises(PermissionError):

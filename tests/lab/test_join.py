@@ -113,7 +113,7 @@ def test_a_program_is_run_as_the_host_and_its_status_is_the_commands(lab, join):
         (("--as", "h3", "--", "no-such-program"), "there is no program 'no-such-program'"),
     ],
 )
-def test_who_cannot_join_is_told_why_in_one_sentence(join, words, said):
+def test_refused_join_has_a_reason_in_one_sentence(join, words, said):
     messages = join(*words, status=2).stderr
     assert said in messages
     assert messages.startswith("weft: ")
@@ -135,7 +135,7 @@ def test_a_host_is_one_machines_at_a_time(lab, join):
         (b"", "closed the connection during the handshake", 1),
     ],
 )
-def test_what_is_not_a_lab_of_this_version_is_named(join, greeting, said, status):
+def test_other_version_of_a_lab_is_named(join, greeting, said, status):
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def answer() -> None:
@@ -150,13 +150,13 @@ def test_what_is_not_a_lab_of_this_version_is_named(join, greeting, said, status
     assert said in messages
 
 
-def test_nobody_there(join):
+def test_absent_lab_is_reported(join):
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
     assert f"no lab answers at {address}" in join("--as", "h3", "--", "true", address=address, status=1).stderr
 
 
-def test_who_answers_must_know_the_token_too(lab, join):
+def test_server_must_know_the_token_too(lab, join):
     """A thief's lab says welcome to everybody."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
@@ -348,7 +348,7 @@ def test_a_port_that_flaps_is_reported_held_down_until_it_is_active(tmp_path, ca
         shutil.rmtree(folder)
 
 
-def test_who_is_cut_off_gives_its_place_to_who_comes_and_hears_of_it(lab, cable, join, capfd):
+def test_replaced_host_is_disconnected_with_a_notice(lab, cable, join, capfd):
     with joined(invitation(lab, "h3", cable.address)) as guest:
         cable.cut()
         wait_until(lambda: lab.state()["broken"] == ["h3/1"])

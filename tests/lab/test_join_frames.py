@@ -188,7 +188,7 @@ def test_streams_lose_nothing_however_often_the_connection_is_cut(steps, rounds)
         both.close()
 
 
-def test_who_does_not_read_holds_up_itself_alone(sessions):
+def test_reader_that_stops_delays_only_itself(sessions):
     idle, busy = sessions.open(), sessions.open()
     sessions.move()
     sent = 0
@@ -221,7 +221,7 @@ BODIES = st.one_of(st.binary(max_size=40), st.integers(0, 2**64 - 1).map(NUMBER.
 
 
 @given(st.lists(st.tuples(st.sampled_from(Kind), st.integers(0, 5), BODIES), max_size=20))
-def test_whatever_a_machine_signs_ends_its_own_session_at_most(frames):
+def test_signed_garbage_ends_only_its_own_session(frames):
     both = Pair()
     try:
         both.open()

@@ -76,7 +76,7 @@ def test_messages_by_lane_and_by_packets_count_the_same_at_every_port(lab, ends,
     assert (by_lane == by_packets).all()
 
 
-def test_who_reads_counters_by_mad_sees_what_meters_counted(lab, ends):
+def test_counters_read_by_mad_include_metered_packets(lab, ends):
     h1, h8 = ends
     item, _ = pair(e.IBV_QPT_RC, h1, h8)
     meter = passage(h1, item).meter
@@ -216,7 +216,7 @@ def test_messages_go_by_lane_by_themselves_and_ports_count_them(lab, ends):
     assert [done.status for done in h1.poll()] == [e.IBV_WC_RETRY_EXC_ERR]
 
 
-def test_who_sleeps_on_a_channel_is_woken_by_what_comes_by_lane(lab, ends):
+def test_lane_wakes_a_thread_that_sleeps_on_a_channel(lab, ends):
     h1, h8 = ends
     channel = CompChannel(h8.ctx)
     h8.cq = CQ(h8.ctx, 16, channel=channel)

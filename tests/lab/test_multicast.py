@@ -58,7 +58,7 @@ def test_hosts_leave_the_group_in_the_end(lab):
     assert len(report["copies"]) == 15
 
 
-def test_who_cannot_leave_hides_not_what_went_wrong_before(lab, monkeypatch):
+def test_failed_leave_does_not_hide_the_first_error(lab, monkeypatch):
     def no_answer(*given):
         raise NoAnswer("no answer")
 

@@ -58,14 +58,14 @@ def test_a_program_sees_what_ports_have_counted(lab):
     ]  # fmt: skip
 
 
-def test_what_the_machine_has_is_there_as_well(lab):
+def test_entries_of_the_machine_are_kept(lab):
     machine = Path("/sys")
     remaining = [path for path in ("class/net/lo", "devices/system/cpu/online", "kernel") if (machine / path).exists()]
     shell(lab, "\n".join(f"test -e /sys/{path} || exit 1" for path in remaining))
     assert len(remaining) == 3
 
 
-def test_nobody_else_sees_them(lab):
+def test_other_processes_do_not_see_them(lab):
     shell(lab, "test -d /sys/class/infiniband/mlx5_0")
     assert not Path("/sys/devices/pci1000:00").exists()
 
@@ -88,7 +88,7 @@ def test_a_program_that_runs_beside_has_it_too_and_is_told_signals(lab, tmp_path
 
 
 @pytest.mark.skipif(shutil.which("setpriv") is None, reason="no setpriv of util-linux")
-def test_who_is_not_root_sees_them_in_a_user_namespace(lab, tmp_path):
+def test_other_users_see_them_in_a_user_namespace(lab, tmp_path):
     """Root without the right to mount stands for everybody else."""
     (tmp_path / "tree").write_text(json.dumps(lab.sysfs("h2")))
     less = ["setpriv", "--bounding-set=-sys_admin", "--inh-caps=-sys_admin"] if os.geteuid() == 0 else []
@@ -102,7 +102,7 @@ def test_who_is_not_root_sees_them_in_a_user_namespace(lab, tmp_path):
     assert done.stdout.split() == [str(os.geteuid())] * 2 + ["1", ADDRESS]
 
 
-def test_who_may_not_is_told_what_it_takes(monkeypatch, capsys):
+def test_missing_permission_is_named_with_the_remedy(monkeypatch, capsys):
     def refuse(*_):
         raise PermissionError(1, "Operation not permitted")
 
@@ -118,7 +118,7 @@ def test_who_may_not_is_told_what_it_takes(monkeypatch, capsys):
     assert "CAP_SYS_ADMIN" in output
 
 
-def test_what_cannot_be_run_is_named(lab, tmp_path):
+def test_command_that_cannot_run_is_named(lab, tmp_path):
     (tmp_path / "text").write_text("no program")
     (tmp_path / "text").chmod(0o755)
     done = lab.run("h2", str(tmp_path / "text"), sysfs=True)

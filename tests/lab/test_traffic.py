@@ -84,7 +84,7 @@ def test_nothing_crosses_tenants(tmp_path):
     assert (report["delivered"], report["without_path"]) == (own + with_manager, 16 * 15 - own - with_manager)
 
 
-def test_what_there_is_not_is_refused_by_name(lab):
+def test_unknown_names_are_refused_by_name(lab):
     with pytest.raises(UnknownName, match="did you mean incast"):
         lab.traffic("incst")
     with pytest.raises(UnknownName, match="zigzag"):
@@ -159,7 +159,7 @@ def test_one_at_a_time(lab):
     assert "traffic is on its way through this lab, permutation, 16 of 16 messages" in refused[-1]
 
 
-def test_what_is_too_large_is_refused_before_it_is_made(lab, monkeypatch):
+def test_too_large_traffic_is_refused_before_it_is_built(lab, monkeypatch):
     with pytest.raises(ConfigError, match=r"4,882,812,512 packets.*\n.*weft sim"):
         lab.traffic("shift", 1250 * 1000**3)
     monkeypatch.setattr(traffic, "MOST_BYTES", 239 * traffic.MESSAGE_BYTES)

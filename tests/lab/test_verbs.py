@@ -207,7 +207,7 @@ def test_without_its_cable_a_host_is_not_reached(lab, hosts):
     assert h6.poll(seconds=0.05) == []
 
 
-def test_what_is_lost_where_a_cable_breaks_is_sent_again_by_another_way(lab, hosts):
+def test_packets_lost_at_a_broken_cable_are_sent_again_over_another_route(lab, hosts):
     h1, h8 = hosts("h1", "h8")
     item, other = pair(e.IBV_QPT_RC, h1, h8, timeout=18)  # 1.1 s, more than a sweep takes
     uplink = way_between(lab, "h1", "h8")[1]

@@ -79,7 +79,7 @@ def test_groups_and_lids_come_into_the_tables_that_the_engines_run(told):
     assert (tables.ar_group[other] == -1).all()
 
 
-def test_what_was_told_is_read_back(told):
+def test_written_groups_are_read_back(told):
     assert told.ask(LEAF, GET, GROUPS)[1] == mask(3, 4) + mask(2, 3, 4)
     read = AdaptiveRoutingLinearForwardingTable.unpack(told.ask(LEAF, GET, LFT)[1]).entry
     assert [(item.state, item.port, item.group) for item in read[4:7]] == [(2, 1, 1), (1, 3, 0), (0, 3, 1)]

@@ -82,7 +82,7 @@ def test_pkeys_are_not_touched(running):
     assert running.get([1, 3, 2, 1], PKeyTable) == before
 
 
-def test_what_a_node_can_do_is_said(running):
+def test_capabilities_of_a_node_are_reported(running):
     assert CongestionInfo.unpack(tell(running, "h3", GET, CcAttribute.CONGESTION_INFO)[1], 64).control_table_cap == 2
     assert CongestionInfo.unpack(tell(running, "leaf2", GET, CcAttribute.CONGESTION_INFO)[1], 64).control_table_cap == 0
     assert ClassPortInfo.unpack(tell(running, "h3", GET, CcAttribute.CLASS_PORT_INFO)[1], 64).class_version == 2

@@ -68,7 +68,7 @@ def test_by_lid_each_to_its_own(running):
 
 
 @pytest.mark.parametrize("singly", [False, True])
-def test_what_else_comes_is_kept_for_poll_and_arrivals(running, singly):
+def test_other_mads_are_kept_for_poll_and_arrivals(running, singly):
     other = running.carrier_at(running.slot_of("h3/1"))
     running.carrier.register(MgmtClass.SUBN_ADM, [GET])
     before = running.carrier.send(to_port(1))
@@ -168,7 +168,7 @@ def test_datagrams_come_as_they_were_sent(pair):
     assert (inbox["rest"][3] == 3).all()
 
 
-def test_what_has_another_size_is_left_out(pair):
+def test_mads_of_another_size_are_left_out(pair):
     line = Datagrams(pair[0], KIND)
     for size in (63, 64, 65, 300, 64):
         pair[1].send(bytes(size))

@@ -75,7 +75,7 @@ def test_a_bad_cable_loses_what_its_bit_error_rate_says(bench):
     assert bench.counter("h1/1", Counter.PORT_RCV_ERRORS) == 0
 
 
-def test_what_came_damaged_is_counted_among_what_came(bench):
+def test_damaged_packets_count_as_received(bench):
     faults.degrade(bench.devices, bench.slot_of("leaf1/3"), 1e-4)
     for _ in range(500):
         answers(bench, [1, 3])
@@ -246,7 +246,7 @@ def test_a_cable_that_was_bad_before_it_ran_hurts_packets_as_it_does_in_the_engi
     assert not faults.fabric_now(devices).links.bit_error_rate.any()
 
 
-def test_what_was_done_to_a_cable_is_in_the_fabric_that_runs_and_not_in_the_one_from_before():
+def test_cable_fault_is_in_the_running_fabric_only():
     before = weft.load("star:hosts=2")
     devices = switch_on(before)
     faults.degrade(devices, before.find_port("h1/1").slot, 1e-3)

@@ -52,7 +52,7 @@ def test_while_it_is_busy_whoever_is_the_administrator_now_is_asked_again():
     assert paths.rate_gbit_s == pytest.approx(3 * [600 / 11])  # 4xFDR: 56.25 on the line, 64 of 66 bits are data
 
 
-def test_who_knows_none_says_so_and_who_refuses_is_an_error():
+def test_missing_path_is_none_and_refusal_is_an_error():
     assert len(ask_paths(Administrator(SaStatus.NO_RECORDS), sgid=1)) == 0
     with pytest.raises(SubnetError, match="refuses to tell paths: status 0x0700"):
         ask_paths(Administrator(SaStatus.DENIED), sgid=1)

@@ -23,7 +23,7 @@ def test_answers_come_by_token_each_once(bench):
     assert bench.carrier.poll() == []
 
 
-def test_what_is_lost_times_out_after_all_retries(bench):
+def test_lost_mad_times_out_after_all_retries(bench):
     token = bench.carrier.send(NOWHERE, timeout_ms=100, retries=2)
     assert bench.carrier.poll(0.29) == []
     assert bench.carrier.poll(1.0) == [(token, None)]

@@ -37,7 +37,7 @@ def test_protection_decides_who_may_read_and_see_the_key(running, level, reads, 
 
 
 @pytest.mark.parametrize("level", range(4))
-def test_nobody_sets_without_the_key(running, level):
+def test_set_without_the_key_is_refused(running, level):
     protect(running, level)
     before = running.get(FAR, PortInfo, m_key=KEY)
     expected = before.replace(vl_high_limit=9, port_state=0, port_physical_state=0)
@@ -48,7 +48,7 @@ def test_nobody_sets_without_the_key(running, level):
 
 
 @pytest.mark.parametrize("level", range(4))
-def test_who_sets_a_key_is_answered_with_it(running, level):
+def test_answer_to_a_set_has_the_key(running, level):
     """OpenSM takes the key from the answer and uses it from then on."""
     expected = running.get(FAR, PortInfo).replace(
         m_key=KEY, m_key_protect_bits=level, port_state=0, port_physical_state=0

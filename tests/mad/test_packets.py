@@ -403,7 +403,7 @@ def test_no_bytes_break_it(running):
     assert {Reason.MALFORMED, Reason.NO_ROUTE, Reason.P_KEY} <= set(observed)
 
 
-def test_what_is_no_packet_is_discarded(running):
+def test_malformed_packets_are_discarded(running):
     good = packet(running, "h8")
     cut, versioned = good[:-4], bytearray(good)
     LRH.lver.set(versioned, 1)

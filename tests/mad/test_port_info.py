@@ -56,7 +56,7 @@ def test_a_subnet_manager_can_set(running, name):
 
 
 @pytest.mark.parametrize("name", FIXED)
-def test_what_hardware_says_stays_as_it_is(running, name):
+def test_values_of_hardware_are_kept(running, name):
     before = getattr(running.get([], PortInfo), name)
     assert before != FIXED[name]
     assert running.set_port([], **{name: FIXED[name]}) == 0
@@ -106,7 +106,7 @@ def test_lids_and_limits_are_in_the_fabrics_tables(running):
     assert (tables.lid[slot], tables.lmc[slot], tables.vl_high_limit[slot]) == (40, 1, 6)
 
 
-def test_what_is_written_into_the_fabrics_tables_is_what_a_port_says_of_itself(running):
+def test_port_info_shows_the_fabrics_tables(running):
     tables, slot = running.devices.tables, running.slot
     tables.lid[slot], tables.vl_high_limit[slot] = 48, 7
     PortInfo.m_key_protect_bits.set(running.devices.info(slot), 1)  # in the same byte as the LMC
@@ -117,7 +117,7 @@ def test_what_is_written_into_the_fabrics_tables_is_what_a_port_says_of_itself(r
         tables.lmc[slot] = 3
 
 
-def test_what_a_fabric_had_before_it_ran_its_ports_say(make_bench):
+def test_port_info_shows_values_from_before_the_run(make_bench):
     fabric = weft.load("star:hosts=2")
     slot = fabric.find_port("h1/1").slot
     fabric.tables.lid[slot], fabric.tables.vl_high_limit[slot] = 5, 9

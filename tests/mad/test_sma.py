@@ -235,7 +235,7 @@ def test_a_link_of_fdr10_says_so_in_mellanoxs_attribute(make_bench):
     "attribute",
     [SmpAttribute.RANDOM_FORWARDING_TABLE, SmpAttribute.LINK_SPEED_WIDTH_PAIRS_TABLE, SmpAttribute.NOTICE, 0x7777],
 )
-def test_what_the_capability_mask_does_not_promise_is_refused(bench, attribute):
+def test_attributes_outside_the_capability_mask_are_refused(bench, attribute):
     assert bench.ask(LEAF, GET, attribute)[0] == UNSUPPORTED
     assert bench.ask(LEAF, SET, attribute)[0] == UNSUPPORTED
     mask = bench.get(LEAF, PortInfo).capability_mask

@@ -59,7 +59,7 @@ def message(data_bytes: int) -> bytes:
 
 
 @pytest.mark.parametrize("segments", [0.3, 1, 2, WINDOW, WINDOW + 1, 5 * WINDOW + 0.5])
-def test_what_goes_in_comes_out(segments):
+def test_transferred_bytes_are_equal(segments):
     line = Line()
     line.ends["A"].start(message(int(segments * DATA_BYTES)), 2)
     line.run()
@@ -112,7 +112,7 @@ def test_a_sender_that_nobody_hears_gives_up_and_says_so():
     assert line.ends["A"].next_deadline_s() is None
 
 
-def test_what_was_sent_again_has_the_whole_timeout_once_more():
+def test_retry_has_the_whole_timeout_again():
     line = Line(set(range(1000)))
     sender = line.ends["A"]
     sender.start(message(500), 2)
@@ -135,7 +135,7 @@ def test_an_abort_ends_a_transfer_at_the_other_end():
     assert line.ends["A"].next_deadline_s() is None
 
 
-def test_who_asks_again_while_the_answer_comes_gets_no_second_one():
+def test_repeated_request_during_the_answer_gets_no_second_one():
     """The other end could not tell its segments from those of the first, nor the first end their ACKs."""
     line = Line()
     line.ends["A"].start(message(3 * WINDOW * DATA_BYTES), 2)
@@ -147,7 +147,7 @@ def test_who_asks_again_while_the_answer_comes_gets_no_second_one():
     assert line.ends["A"].next_deadline_s() is None
 
 
-def test_what_is_sent_beyond_the_window_is_not_kept():
+def test_segments_beyond_the_window_are_dropped():
     line = Line()
     line.ends["A"].start(message(3 * DATA_BYTES), 2)
     segments = split(message(3 * DATA_BYTES)[:56], message(3 * DATA_BYTES)[56:])
@@ -165,7 +165,7 @@ def test_classes_without_rmpp_have_none():
     assert is_rmpp(message(10))
 
 
-def test_who_never_acknowledged_is_left_alone_unless_the_sender_insists():
+def test_unacknowledged_transfer_ends_unless_the_sender_insists():
     """libumad2sim never does: what came later would hit the next program at that port."""
     line = Line(lose={0}, insists=False)
     line.ends["A"].start(message(3 * DATA_BYTES), 2)
@@ -174,7 +174,7 @@ def test_who_never_acknowledged_is_left_alone_unless_the_sender_insists():
     assert line.ends["A"].next_deadline_s() is None
 
 
-def test_who_acknowledged_gets_again_what_was_lost():
+def test_lost_segments_are_sent_again_after_an_acknowledgement():
     line = Line(lose={2}, insists=False)  # segment 2, after segment 1 and its ACK
     line.ends["A"].start(message(3 * DATA_BYTES), 2)
     line.run()

@@ -107,7 +107,7 @@ def test_a_loop_ends(running):
     assert running.devices.details[running.slot_of("spine1/1"), "port_looping_errors", 0] == 1
 
 
-def test_what_is_led_to_the_wrong_host_goes_no_further(running):
+def test_packet_led_to_the_wrong_host_is_dropped(running):
     lid = running.lid("h8")
     ports = list(running.get([1], LinearForwardingTable).port)
     ports[lid] = 2  # h2
@@ -162,7 +162,7 @@ def test_the_answer_goes_to_the_lid_that_the_route_names(running):
 # -- counted ----------------------------------------------------------------------------------------------------------
 
 
-def test_what_crosses_a_link_counts_at_both_ends_and_both_ways(bench):
+def test_packets_count_at_both_ends_in_both_directions(bench):
     for _ in range(3):
         bench.get([1, 3], NodeInfo)
     bench.devices.count_mads()

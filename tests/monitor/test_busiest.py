@@ -50,7 +50,7 @@ def test_waiting_is_a_share_of_the_time():
     assert row.wait == pytest.approx(0.5)
 
 
-def test_what_is_not_known_is_none_and_comes_last():
+def test_unknown_rates_are_none_and_come_last():
     rows = busiest(changed(silent="h2/1"), count=99)
     by_port = {row.port: row for row in rows}
     assert "h2/1" not in by_port  # the other end of its cable is known

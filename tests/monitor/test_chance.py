@@ -17,7 +17,7 @@ def test_the_chance_of_a_count_is_poissons_tail_and_never_below_it(count: int, m
     assert exact - 1e-9 <= bound < exact + 0.1
 
 
-def test_what_is_expected_is_chance_and_so_is_what_was_not_looked_at() -> None:
+def test_expected_counts_and_unexamined_counts_are_chance() -> None:
     assert not log10_tail(np.array([0, 3, 5]), np.array([0.0, 4.0, 0.0])).any()
 
 

@@ -76,7 +76,7 @@ counts = st.integers(0, 1 << 40)
 
 
 @given(data=st.data())
-def test_what_is_known_is_true(data):
+def test_reported_changes_are_correct(data):
     """Ports count, are reset, wrap and fall silent; a difference that is known is what came, or less after a reset."""
     is_long = data.draw(st.booleans())
     ports = make_ports(is_long=is_long)
@@ -120,7 +120,7 @@ def test_what_is_known_is_true(data):
 
 
 @given(before=counts, after=counts)
-def test_what_goes_back_was_reset_and_counted_since(before, after):
+def test_decreased_counter_was_reset_and_counted_since(before, after):
     ports = make_ports()
     change = between(make_reading(ports, before), make_reading(ports, after, at_s=1.0))
     expected = after - before if after >= before else after

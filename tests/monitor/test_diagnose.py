@@ -86,7 +86,7 @@ def test_two_errors_at_a_port_are_chance_and_six_are_not() -> None:
     assert only(diagnose([item.change])).ends[0] == UPLINK
 
 
-def test_who_looks_all_day_wants_more_to_be_sure() -> None:
+def test_repeated_checks_need_stronger_evidence() -> None:
     """Each of 864 looks a day would call one healthy fabric in a hundred ill, and so nearly nine a day."""
     item = ward(ber=0.0)
     item.count(UPLINK, Column.SYMBOL_ERROR, 5)
@@ -204,7 +204,7 @@ def test_packets_marked_as_damaged_point_to_where_that_was() -> None:
     assert "2 ports received 700 packets already marked as damaged" in words(suspect)
 
 
-def test_who_marks_packets_that_came_in_well_is_bad_itself() -> None:
+def test_switch_that_marks_good_packets_is_the_suspect() -> None:
     item = ward()
     item.count(DOWNLINK, Column.PORT_RCV_REMOTE_PHYSICAL_ERRORS, 350)
     suspect = only(diagnose([item.change]))
@@ -387,7 +387,7 @@ def test_a_link_whose_one_end_can_do_no_more_is_as_it_should_be() -> None:
     assert diagnose([item.change]).is_well
 
 
-def test_what_most_links_run_at_was_chosen() -> None:
+def test_rate_of_most_links_is_the_intended_rate() -> None:
     item = ward()
     item.ports.width_active[:] = np.minimum(item.ports.width_active, 2)
     assert diagnose([item.change]).is_well

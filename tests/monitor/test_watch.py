@@ -104,7 +104,7 @@ def test_every_name_is_told_of_once_and_has_a_type(stage):
     assert {re.split("[{ ]", line)[0] for line in text.splitlines() if line[0] != "#"} == set(types)
 
 
-def test_what_is_not_known_has_no_sample(stage):
+def test_unknown_values_have_no_sample(stage):
     stage.tick()
     stage.carrier.silent = {stage.devices.lid(stage.slot("h8/1"))}
     stage.tick()
@@ -167,7 +167,7 @@ def test_suspects_are_told(stage):
     assert any(re.match(r'weft_suspect_confidence\{port="leaf1/1",peer="h1/1",kind="', name) for name in messages)
 
 
-def test_who_serves_may_add_metrics_of_its_own(stage):
+def test_service_can_add_its_own_metrics(stage):
     more = [Family("weft_tenants", "Tenants.", "gauge", [(labels(name='a"b\\c\n'), 2)])]
     assert stage.metrics(more=more)['weft_tenants{name="a\\"b\\\\c\\n"}'] == 2
 

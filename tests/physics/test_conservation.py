@@ -120,7 +120,7 @@ def check_flows(fabric, use):
 
 @settings(**(FEW | {"max_examples": 60}))
 @given(cases())
-def test_whatever_the_traffic_all_of_it_arrives_and_nothing_is_left_over(case):
+def test_all_traffic_arrives_and_no_credit_is_left_over(case):
     fabric, traffic, options = case
     result, state = run_dry(*case)
     assert result.done

@@ -72,7 +72,7 @@ def test_a_port_without_credits_is_never_used_up(network, run):
 
 
 @pytest.mark.parametrize("transport", [Transport.UC, Transport.UD])
-def test_what_is_not_acknowledged_waits_for_no_acknowledgement(transport, run):
+def test_unreliable_sends_wait_for_no_acknowledgement(transport, run):
     columns = {"operation": Operation.SEND, "transport": transport, "outstanding": 1}
     assert run(star(2), [("h1", "h2", 8)] * 5, columns=columns).done
 

@@ -114,7 +114,7 @@ def test_a_server_that_is_gone_is_one_finding():
     assert len(item.actions) == 1
 
 
-def test_what_is_faster_than_planned_is_no_finding(tree):
+def test_faster_link_than_planned_is_no_finding(tree):
     assert audit(tree, faults.slow(tree, "leaf3/6", "1xNDR")).ok
 
 

@@ -42,7 +42,7 @@ def test_the_folder_has_the_fabric_the_bill_the_cables_and_the_pictures(plan, tm
     assert [path.name for path in tmp_path.iterdir()] == ["p"]
 
 
-def test_what_stands_today_stands_where_the_later_fabric_has_it(plan):
+def test_present_racks_keep_their_place_in_the_later_fabric(plan):
     whole = make_plan(size(Request(gpus=128, ufm_hosts=True))).racks
     later = {name: whole.position(box) for box, name in enumerate(whole.boxes)}
     today = {name: plan.racks.position(box) for box, name in enumerate(plan.racks.boxes)}
@@ -64,7 +64,7 @@ def test_an_older_plan_is_replaced_when_the_new_one_is_whole(plan, tmp_path, mon
     assert json.loads((path / "plan.json").read_text())["servers"] == 1
 
 
-def test_what_is_no_plan_is_refused_and_left_alone(plan, tmp_path):
+def test_folder_without_a_plan_is_refused_and_kept(plan, tmp_path):
     def refuse(path: Path, says: str) -> None:
         with pytest.raises(ConfigError, match=says):
             write_folder(plan, path)

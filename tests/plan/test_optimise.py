@@ -90,7 +90,7 @@ def test_the_same_seed_makes_the_same_plan() -> None:
     assert (item.u == other.u).all()
 
 
-def test_who_stops_early_has_the_best_so_far_and_never_a_worse_plan() -> None:
+def test_early_stop_returns_the_best_plan_so_far() -> None:
     racks = place(weft.load("superpod:su=1"), Room(switches="end"))
     for rounds in (0, 1, 3):
         seen: list[int] = []
@@ -105,7 +105,7 @@ def test_who_stops_early_has_the_best_so_far_and_never_a_worse_plan() -> None:
         assert (saving.optics[1] < saving.optics[0]) == (rounds > 0)
 
 
-def test_what_is_saved_is_money_or_metres() -> None:
+def test_saving_is_money_or_metres() -> None:
     saving = optimise(place(weft.load("superpod:su=1")), PRICES, stop=lambda: True)
     shorter = replace(saving.before, length_m=saving.before.length_m - 0.5)
     assert str(replace(saving, after=shorter)).endswith("; that saves 256 m and no money")

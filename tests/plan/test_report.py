@@ -65,7 +65,7 @@ def test_every_line_of_the_bill_and_every_cable_is_there(plan: Plan, page: str) 
     assert max(float(width) for _, width in bars) == 100
 
 
-def test_what_has_no_price_is_named_and_not_in_the_sum(plan: Plan) -> None:
+def test_unpriced_items_are_named_and_not_in_the_sum(plan: Plan) -> None:
     dear, *rest = plan.bill.items
     text = words(to_html(replace(plan, bill=replace(plan.bill, items=(replace(dear, price=None), *rest)))))
     assert f"{dear.name}{dear.count:,}no pricenot in the sum" in text
@@ -103,7 +103,7 @@ def test_training_has_its_price(plan: Plan, page: str) -> None:
     assert command(replace(plan, upkeep=remaining)) == "weft plan --gpus 512 --train tiny"
 
 
-def test_what_moved_switches_save_is_told_beside_the_cables(plan: Plan, page: str) -> None:
+def test_saving_of_moved_switches_is_printed_beside_the_cables(plan: Plan, page: str) -> None:
     assert "Moved switches" not in page
     leaf = int(plan.racks.rack[plan.racks.boxes.index("leaf1")])
     racks = replace(plan.racks, rack=np.where(plan.racks.rack == leaf, 0, plan.racks.rack))

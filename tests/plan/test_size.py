@@ -117,7 +117,7 @@ def test_ufm_takes_the_place_of_a_server_and_a_full_unit_says_so():
     )
 
 
-def test_what_is_built_to_grow_is_the_first_part_of_the_later_fabric():
+def test_plan_with_growth_is_the_first_part_of_the_later_fabric():
     """Every cable of today is a cable of later, from the same port to the same port."""
     result = size(Request(gpus=200, grow_to=1024))
     assert (result.leaf, result.spine, len(result.fabric.servers)) == (8, 16, 25)
@@ -222,7 +222,7 @@ def test_the_fabric_follows_from_the_server_or_the_switch():
         ({"gpus": 64, "rails": 9}, r"rails are 1 to 8, not 9"),
     ],
 )
-def test_what_cannot_be_planned_names_what_can(given, says):
+def test_invalid_plan_names_valid_ones(given, says):
     with pytest.raises(ConfigError, match=rf"(?s){says}"):
         size(Request(**given))
 

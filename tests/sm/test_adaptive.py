@@ -131,7 +131,7 @@ def test_the_packet_engine_runs_on_what_was_programmed_as_on_the_tables_of_the_r
     assert runs["programmed"] != runs["table"]
 
 
-def test_what_is_there_is_not_written_again():
+def test_present_groups_are_not_written_again():
     manager, tables = Manager(), routed().tables
     first = manager.write(tables)
     assert first["on or off"] == len(tables.lft)

@@ -114,7 +114,7 @@ def test_more_than_may_wait_are_told_that_it_is_busy_and_the_log_says_it_twice()
     assert "it is over: 30 questions were answered BUSY" in ended
 
 
-def test_what_has_waited_too_long_is_told_that_it_is_busy():
+def test_query_that_waited_too_long_is_answered_busy():
     """The requester has given up, and the work would delay others."""
     besieged = Besieged(max_msg_fifo_timeout_ms=2000)
     besieged.ask(ALL_PATHS, times=3)

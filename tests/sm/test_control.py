@@ -17,11 +17,11 @@ def manager(tmp_path):
     listener.close()
 
 
-def test_who_does_not_answer_a_question_was_told_nothing(manager):
+def test_unanswered_query_changes_nothing(manager):
     with pytest.raises(NoResponseError, match=r"sm\.sock has not answered within 0\.05 s: nothing was changed"):
         manager.allocation()
 
 
-def test_who_does_not_answer_an_order_may_carry_it_out(manager):
+def test_unanswered_change_may_still_apply(manager):
     with pytest.raises(NoResponseError, match=r"within 0\.05 s: it may still apply the change"):
         manager.allocate("1", remove=[0x0101])

@@ -148,7 +148,7 @@ def test_a_change_of_partitions_discovers_and_routes_nothing(managed):
     assert managed.manager.state.sender.mads - mads == 2  # h3, and the port of its switch
 
 
-def test_who_read_something_else_is_refused(managed):
+def test_change_of_an_outdated_revision_is_refused(managed):
     revision = managed.client.allocation().revision
     managed.allocate(revision, define=[define(Everyone.ALL)])
     with pytest.raises(OutOfDate, match="read it again"):
@@ -173,7 +173,7 @@ def test_who_read_something_else_is_refused(managed):
         ({"default_is_full": 7}, "Expected `bool | null`"),
     ],
 )
-def test_what_cannot_be_changes_nothing(managed, words, why):
+def test_invalid_change_has_no_effect(managed, words, why):
     managed.allocate(define=[define(Everyone.ALL, name="blue", p_key=0x0103)])
     before = managed.client.allocation()
     with pytest.raises(ConfigError, match=re.escape(why)):
@@ -310,7 +310,7 @@ def test_a_manager_that_starts_again_knows_what_it_was_told(managed):
     assert "restored run-time configuration: 1 partitions of" in managed.manager.state.log.recent[0]
 
 
-def test_nobody_answers_where_no_manager_is(tmp_path):
+def test_query_without_a_manager_fails(tmp_path):
     with pytest.raises(SubnetError, match="no subnet manager answers at"):
         ManagerSocket(tmp_path / "sm.sock").status()
 

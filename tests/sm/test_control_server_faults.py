@@ -97,7 +97,7 @@ def test_a_port_that_refuses_is_named_and_all_is_as_before(faulty):
     assert faulty.keys("h2/1") == [0x7FFF, 0x8101]
 
 
-def test_what_does_not_fit_into_a_table_is_refused_before_anything_is_written(faulty):
+def test_too_many_keys_are_refused_before_anything_is_written(faulty):
     before = faulty.in_devices()
     many = tuple(define(faulty.guid("h2"), name=f"t{key}", p_key=key) for key in range(1, 130))
     with pytest.raises(ConfigError, match=r"h2/1: no room for .* in a P_Key table of 128 entries: all is as before"):

@@ -199,7 +199,7 @@ def test_after_a_loss_it_asks_another_way() -> None:
     assert ways == [(0x01, 7), (0x81, HERE.lid)]
 
 
-def test_what_comes_late_from_one_it_watches_no_more_does_not_count() -> None:
+def test_late_answer_of_an_unwatched_manager_is_ignored() -> None:
     bench = Bench(STANDBY)
     questions = [item for _ in range(RETRIES) for item in bench.ask(INTERVAL_S)]
     bench.told(SMControl.HANDOVER, other(state=MASTER))
@@ -443,7 +443,7 @@ LEGAL = {
 
 @pytest.mark.parametrize("state", list(SMState))
 @pytest.mark.parametrize("control", [0, *SMControl, 6])
-def test_what_is_told_is_obeyed_where_it_means_something_and_refused_elsewhere(state: SMState, control: int) -> None:
+def test_control_packets_are_obeyed_or_refused_by_state(state: SMState, control: int) -> None:
     bench = Bench(state)
     teller = other(priority=9, state=STANDBY if control == SMControl.ACKNOWLEDGE else MASTER)
     info, status, action = bench.told(control, teller)
@@ -477,7 +477,7 @@ def test_a_set_without_the_m_key_is_not_answered_at_all() -> None:
     assert bench.told(SMControl.HANDOVER, other(state=MASTER), m_key=5)[2] == Action.SWEEP
 
 
-def test_who_is_handed_over_to_acknowledges_as_a_standby_along_the_way_turned_round() -> None:
+def test_handover_is_acknowledged_along_the_reversed_path() -> None:
     """OpenSM refuses an ACKNOWLEDGE whose sender does not call itself STANDBY."""
     bench = Bench(STANDBY)
     info = SMInfo(guid=20, priority=1, sm_state=MASTER)
@@ -682,7 +682,7 @@ def test_whenever_they_start_the_highest_ends_up_as_the_only_master(priorities: 
     st.lists(st.tuples(st.floats(5.0, 15.0), st.integers(0, 1)), max_size=6),
 )
 @settings(max_examples=60)
-def test_whatever_is_lost_and_whoever_dies_the_highest_ends_up_as_the_only_master(
+def test_highest_manager_becomes_the_only_master_under_any_loss(
     priorities: list[int], times: list[float], losses: list[bool], deaths: list[tuple[float, int]]
 ) -> None:
     """And then all stays as it is."""

@@ -32,7 +32,7 @@ def test_the_state_of_a_successor_stays(net, tmp_path):
     assert read_status(state) == successor
 
 
-def test_who_sweeps_never_ends_with_its_lab():
+def test_manager_ends_with_its_lab_during_a_sweep():
     """It sends nothing, so nothing that it sends can fail."""
     lab = Lab(weft.load("star:hosts=2"), f"ends{time.monotonic_ns() % 10**12}").__enter__()
     with closing(IbsimCarrier("h1", lab.sockname)) as carrier:

@@ -99,7 +99,7 @@ def test_when_lids_run_out_the_rest_has_none_and_absent_ports_lose_theirs(view, 
 
 @settings(max_examples=60)
 @given(st.data(), st.integers(0, 3))
-def test_whatever_ports_hold_all_blocks_are_distinct_aligned_and_legal(data, lmc):
+def test_lid_blocks_are_distinct_aligned_and_legal(data, lmc):
     view = _view()
     n = len(view.end_ports)
     result = data.draw(st.lists(st.integers(0, 0xFFFF), min_size=n, max_size=n))

@@ -160,7 +160,7 @@ def test_groups_end_where_the_tables_of_switches_do(desk):
 # -- join -------------------------------------------------------------------------------------------------------------
 
 
-def test_whoever_joins_learns_what_the_group_has(desk):
+def test_join_answer_has_the_groups_attributes(desk):
     """The flow of a driver that joins with three components, and again with what it was told."""
     _, (messages,) = join(desk, JOIN, mgid=BROADCAST)
     assert (messages.mlid, messages.q_key, messages.mtu, messages.rate, messages.join_state) == (

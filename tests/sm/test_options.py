@@ -110,7 +110,7 @@ def test_congestion_control_of_service_levels_is_told_one_by_one():
         ("flap_window_s inf", "seconds"),
     ],
 )
-def test_what_cannot_be_is_refused_with_its_line_and_the_rule(line, rule):
+def test_invalid_values_are_refused_with_line_and_rule(line, rule):
     with pytest.raises(FileError, match=re.escape(rule)) as caught:
         parse("# first", line)
     assert (caught.value.line, caught.value.read) == (2, line)
@@ -252,7 +252,7 @@ def test_options_from_elsewhere_are_held_to_the_same_rules():
 # -- what has no effect ------------------------------------------------------------------------------------------------
 
 
-def test_what_weft_does_not_use_is_kept_where_it_is_not_opensms_default():
+def test_unused_options_are_kept_unless_default():
     options = parse("perfmgr TRUE", "console off", "scatter_ports 0x0", "fdr10 2", "daemon false", "fdr10 0")
     assert options.ignored == (("perfmgr", "TRUE"), ("fdr10", "0"))
 
@@ -405,7 +405,7 @@ WITHOUT_EFFECT = st.dictionaries(st.sampled_from(sorted(UNUSED)), st.sampled_fro
 
 @settings(max_examples=40)
 @given(st.fixed_dictionaries({}, optional=TOLD), WITHOUT_EFFECT)
-def test_what_is_written_is_read_back(values, ignored):
+def test_written_file_is_read_back(values, ignored):
     options = Options(**values, ignored=tuple(ignored.items()))
     assert parse_options(write_options(options), "opensm.conf") == options
 

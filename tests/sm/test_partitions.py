@@ -152,7 +152,7 @@ NOTED = {
 
 
 @pytest.mark.parametrize("text", NOTED)
-def test_what_opensm_ignores_merges_or_overwrites_is_noted_with_its_line(text):
+def test_lines_that_opensm_ignores_or_merges_are_noted(text):
     notes = parse_partitions("Default=0x7fff: ALL=full;" + text).notes
     assert [note for note in notes if note.startswith(f"partitions.conf:{NOTED[text]}")], notes
 
@@ -173,7 +173,7 @@ def test_a_clean_file_has_no_notes():
         ("Red=0x10: ALL;\r\n", 1),
     ],
 )
-def test_what_opensm_refuses_is_refused_with_its_line(text, line, tmp_path):
+def test_lines_that_opensm_rejects_are_refused(text, line, tmp_path):
     (tmp_path / "p.conf").write_text(text, newline="")
     with pytest.raises(FileError, match="OpenSM would drop the whole file") as caught:
         parse_partitions(read_text(tmp_path / "p.conf"), qos=False)

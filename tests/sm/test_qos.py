@@ -207,7 +207,7 @@ def test_defaults_are_opensms():
     "wrong",
     [{"max_vls": 0}, {"high_limit": 256}, {"vlarb_high": ((15, 1),)}, {"vlarb_low": ()}, {"sl2vl": (0,) * 15}],
 )
-def test_what_cannot_be_is_refused(wrong):
+def test_invalid_input_is_refused(wrong):
     with pytest.raises(ConfigError, match=next(iter(wrong))):
         QosOptions(**wrong)
 

@@ -230,7 +230,7 @@ def test_ulps_come_after_rules_and_their_default_after_the_level():
     assert [sl(parse(text + DEFAULT + rule), p_key=0xFFFF), sl(parse(text + DEFAULT))] == [1, 0]
 
 
-def test_what_has_no_effect_is_noted():
+def test_settings_without_effect_are_noted():
     policy = parse(f"{DEFAULT}qos-setup\nvlarb-tables\nend-vlarb-tables\nend-qos-setup\n")
     assert policy.notes == ("qos-policy.conf:17: qos-setup has no effect, as in OpenSM: set qos_* options",)
     again = "qos-levels\nqos-level\nname: default\nsl: 9\npath-bits: 1\nend-qos-level\nend-qos-levels\n"
@@ -255,7 +255,7 @@ def test_what_has_no_effect_is_noted():
         (f"{DEFAULT}qos-ulps\nsdp 3\nend-qos-ulps", 18, "a colon and a service level"),
     ],
 )
-def test_what_is_wrong_is_refused_with_its_line(text, line, message):
+def test_errors_are_refused_with_their_line(text, line, message):
     with pytest.raises(FileError, match=message) as caught:
         parse(text)
     assert caught.value.line == line

@@ -65,7 +65,7 @@ def test_a_sweep_over_a_subnet_that_is_as_it_should_be_only_reads(managed) -> No
     assert managed.sent
 
 
-def test_what_a_port_does_not_take_it_is_told_once(managed) -> None:
+def test_refused_setting_is_sent_once(managed) -> None:
     managed.net.tampers.append(forgetful)
     managed.sweep()
     managed.sweep()

@@ -94,7 +94,7 @@ def test_the_masters_sa_is_asked_for_all_tables_with_the_key_every_few_seconds()
 
 
 @pytest.mark.parametrize("master", [None, OtherSm(guid=1, priority=3, state=SMState.MASTER)])
-def test_nobody_is_asked_where_there_is_no_master_or_none_with_a_lid(master):
+def test_no_query_is_sent_without_a_master_with_a_lid(master):
     standby = Standby()
     assert standby.ask(master) == []
     assert standby.replication.next_due_s(master) == float("inf")
@@ -109,7 +109,7 @@ def test_tables_of_any_length_are_copied():
     assert standby.replication.replica.subscriptions is None
 
 
-def test_what_does_not_come_or_makes_no_sense_leaves_the_copy_and_is_said_once():
+def test_missing_or_invalid_answer_keeps_the_copy_and_is_logged_once():
     standby = Standby()
     groups = groups_of([1])
     standby.hear({SaAttribute.MC_MEMBER_RECORD: table(groups)})
@@ -184,7 +184,7 @@ def test_groups_services_and_subscriptions_live_on_after_a_takeover(view):
     assert [item.record.subscriber_gid for item in state.subscriptions.all] == [PREFIX | guids[1]]
 
 
-def test_what_it_knew_as_master_of_before_gives_way_to_what_was_copied_since(view):
+def test_later_copy_replaces_records_from_its_time_as_master(view):
     state = new_state()
     guid = int(view.fabric.ports.guid[view.end_ports][0])
     load_replica(state, view, Replica(groups=tuple(groups_of([guid], count=3))))

@@ -116,7 +116,7 @@ def test_filters_let_through_what_they_name(desk, changes, wanted):
         {"trap_number": 257},
     ],
 )
-def test_what_cannot_be_watched_is_refused(desk, changes):
+def test_invalid_subscription_is_refused(desk, changes):
     assert subscribe(desk, **changes)[0] == SaStatus.REQUEST_INVALID
     assert not desk.state.subscriptions.all
 
@@ -215,7 +215,7 @@ def told(notice):
     return GidDetails.unpack(notice.data_details).gid_addr
 
 
-def test_who_never_answers_is_dropped(desk):
+def test_silent_subscriber_is_dropped(desk):
     subscribe(desk)
     subscribe(desk, trap_number=64)
     subscribe(desk, "h2")

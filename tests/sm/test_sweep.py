@@ -93,7 +93,7 @@ def test_all_mads_of_a_sweep_wait_as_long_as_the_options_say(net):
     assert Sm(net, transaction_timeout_ms=777, transaction_retries=5).carrier.patience == {(777, 5)}
 
 
-def test_what_the_view_says_of_ports_is_what_they_say():
+def test_view_matches_port_info():
     net = Net("fat-tree:hosts=16,radix=8")
     sm = Sm(net)
     ports = sm.view.fabric.ports

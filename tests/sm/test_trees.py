@@ -271,7 +271,7 @@ def test_only_what_differs_is_written():
 
 
 @pytest.mark.parametrize("in_use", [False, True])
-def test_what_another_subnet_manager_left_is_cleared(in_use):
+def test_entries_of_another_manager_are_cleared(in_use):
     """Tables in a subnet that is in use are read, and only differences are written."""
     desk = Desk("fat-tree:hosts=8,radix=4")
     if in_use:

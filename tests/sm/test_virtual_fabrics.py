@@ -140,7 +140,7 @@ def shares(fabrics: str, qos: str = "") -> list[tuple[str, int, int, bool]]:
     return [(share.name, share.sl, share.bandwidth_percent, share.high_priority) for share in read.shares]
 
 
-def test_what_is_left_of_the_bandwidth_goes_to_who_names_none():
+def test_unassigned_bandwidth_goes_to_fabrics_without_a_share():
     text = "".join(
         fabric(name, f"<QOS>1</QOS>{more}<Member>Hosts</Member>")
         for name, more in (("A", "<Bandwidth>30%</Bandwidth>"), ("B", ""), ("C", "<HighPriority>1</HighPriority>"))
@@ -368,7 +368,7 @@ def test_an_instance_adds_to_what_is_common():
     ]
 
 
-def test_what_infiniband_cannot_tell_is_noted():
+def test_settings_without_an_infiniband_form_are_noted():
     groups = GROUPS.replace("<Select>SWE0</Select>", "<Select>TFIs</Select><Select>Self</Select>")
     read = parse_virtual_fabrics(config("", groups=groups))
     assert "<Select>TFIs</Select> selects nothing" in read.partitions.notes[0]

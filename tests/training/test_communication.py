@@ -118,7 +118,7 @@ def test_where_nothing_tells_connections_apart_one_stands_for_all(fabric, monkey
     assert times[0] == pytest.approx(times[1], rel=1e-3)
 
 
-def test_what_is_remembered_of_one_network_is_not_said_of_another():
+def test_cached_times_are_kept_per_network():
     cluster, result = from_server("dgx-h100", nodes=8), layout()
     times_s = [
         Ideal(cluster, result, ideal_networks(cluster, network=name)).time_s("dp", Collective.ALL_GATHER, 1 << 20)

@@ -87,7 +87,7 @@ def test_llama_3_trained_more_than_nine_tenths_of_its_time():
         ({"blocks_s": 0.0}, "no best interval"),
     ],
 )
-def test_what_cannot_be_is_refused(given, why):
+def test_invalid_input_is_refused(given, why):
     with pytest.raises(ConfigError, match=why):
         goodput(**given)
     with pytest.raises(UnknownName, match="llama3"):

@@ -229,13 +229,13 @@ def test_a_missing_key_is_named(written, key):
         ({"num_key_value_heads": 5}, "my-model: heads = 32 is not a multiple of kv_heads = 5"),
     ],
 )
-def test_what_cannot_be_a_shape_is_refused(written, changed, message):
+def test_invalid_shape_is_refused(written, changed, message):
     with pytest.raises(ConfigError, match=message):
         find(written(LLAMA | changed))
 
 
 @pytest.mark.parametrize(("text", "message"), [("{,}", ":1: .*expected JSON"), ("[1]", "list; expected a JSON")])
-def test_what_is_no_json_object_is_refused(tmp_path, text, message):
+def test_file_without_a_json_object_is_refused(tmp_path, text, message):
     (tmp_path / "config.json").write_text(text, encoding="utf-8")
     with pytest.raises(FileError, match=message):
         find(str(tmp_path / "config.json"))

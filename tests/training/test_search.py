@@ -49,7 +49,7 @@ def test_of_recomputing_only_the_least_that_fits_is_tried():
     assert "full" in tried.values()
 
 
-def test_what_cannot_be_is_named():
+def test_invalid_layout_is_named():
     with pytest.raises(
         ConfigError, match=r"no layout of llama3-8b on 16 × H100 divides with global_batch = 3, .* tp = 1"
     ):

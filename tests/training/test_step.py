@@ -60,7 +60,7 @@ def test_computing_forward_again_costs_a_forward():
     assert full.parts["products"] / none.parts["products"] == pytest.approx(4 / 3, abs=0.05)
 
 
-def test_what_is_not_hidden_shows():
+def test_exposed_communication_is_reported():
     hidden = step(zero=1, global_batch=64)
     output = step(zero=1, global_batch=64, overlap_grad_reduce=False, overlap_param_gather=False)
     assert output.parts["dp"] > 2 * hidden.parts["dp"]
@@ -76,7 +76,7 @@ def test_gradients_that_are_sharded_are_summed_for_every_micro_batch():
     assert step(zero=2).step_s == pytest.approx(step(zero=1).step_s, rel=0.05)  # on a fast one it is hidden
 
 
-def test_what_experts_exchange_hides_behind_another_micro_batch():
+def test_expert_exchange_overlaps_with_another_micro_batch():
     arguments = {"model": "mixtral-8x7b", "tp": 2, "ep": 8}
     output, hidden = step(**arguments), step(**arguments, overlap_moe=True)
     assert output.parts["ep"] > 0.15 * output.step_s

@@ -31,7 +31,7 @@ def test_tracks_are_processes_and_lanes_are_threads(tmp_path):
     ]
 
 
-def test_what_overlaps_in_a_lane_has_threads_of_its_own(tmp_path):
+def test_overlapping_events_of_a_lane_have_separate_threads(tmp_path):
     """A thread of the format does one thing at a time, or viewers nest what does not belong together."""
     write_chrome([span("rank 0", "send", start, start + 2) for start in range(4)], tmp_path / "out.json")
     events = json.loads((tmp_path / "out.json").read_text())["traceEvents"]

@@ -64,7 +64,7 @@ def test_gpt3_is_within_ten_percent_on_every_number_of_gpus(rows):
 
 
 @pytest.mark.parametrize("release", ["24.11.1", "25.02"])
-def test_what_scaling_from_128_to_2048_gpus_costs_is_within_two_points(rows, release):
+def test_scaling_loss_from_128_to_2048_gpus_is_within_two_points(rows, release):
     few, many = (rows[f"gpt3-175b, {gpus} H100, BF16, {release}"] for gpus in (128, 2048))
     measured = many.published.step_s / few.published.step_s - 1
     predicted = many.step.step_s / few.step.step_s - 1

@@ -58,7 +58,7 @@ def test_a_gid_has_eight_groups_of_four_digits(text):
 
 
 @pytest.mark.parametrize(("field", "value"), [("port_num", 256), ("sl", -1), ("dlid", 1 << 16)])
-def test_what_does_not_fit_into_a_field_is_refused(field, value):
+def test_value_too_large_for_a_field_is_refused(field, value):
     with pytest.raises(OverflowError, match=field):
         AHAttr(**{field: value})
 

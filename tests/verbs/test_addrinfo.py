@@ -76,7 +76,7 @@ def test_an_identifier_tells_when_it_has_found_an_address(channel):
     assert (local.src, local.src_port, local.dst, bool(local.flags & RAI_PASSIVE)) == (GID, 7471, None, True)
 
 
-def test_what_was_found_connects(channel):
+def test_resolved_address_connects(channel):
     listener, asking = CMID(channel), CMID(other := CMEventChannel())
     listener.bind_addr(resolved(listener, channel, node=HOST, flags=RAI_PASSIVE))
     listener.listen()

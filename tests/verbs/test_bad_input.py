@@ -298,13 +298,13 @@ def test_an_atomic_that_is_not_aligned_ends_both_ends(node, far):
     assert far.tell("state", number) == S.IBV_QPS_ERR
 
 
-def test_nobody_receives(node, far):
+def test_send_without_receiver_ends(node, far):
     near, number = connect_to(node, far, rnr_retry=1)
     assert status_of(node, near, request(node, SEND)) == STATUS.IBV_WC_RNR_RETRY_EXC_ERR
     assert (near.qp_state, far.tell("state", number)) == (S.IBV_QPS_ERR, S.IBV_QPS_RTS)
 
 
-def test_what_cannot_be_made_is_refused_with_the_reason(node):
+def test_invalid_objects_are_refused_with_the_reason(node):
     assert "cqe" in refused(errno.EINVAL, CQ, node.ctx, 1 << 30)
     with pytest.raises(OverflowError):
         SGE(-1, 8, 0)
@@ -334,7 +334,7 @@ def test_more_queue_pairs_than_there_are_numbers_are_refused(node, monkeypatch):
     assert "queue pairs already" in refused(errno.ENOMEM, node.qp, IBV_QPT_RC)
 
 
-def test_what_the_device_says_of_queue_pairs_is_what_there_are_numbers_for(node):
+def test_reported_maximum_of_queue_pairs_equals_the_numbers_available(node):
     limits, numbers = node.ctx.query_device(), node.ctx.adapter._numbers
     assert limits.max_qp == len(numbers) == 65_534
     assert limits.max_res_rd_atom == limits.max_qp * limits.max_qp_rd_atom
@@ -363,7 +363,7 @@ def test_an_empty_entry_of_the_gid_table_is_no_address(node):
     assert f"sgid_index {empty}" in refused(errno.EINVAL, lambda: AH(node.pd, attr=attr))
 
 
-def test_what_is_closed_does_nothing_any_more(node):
+def test_closed_objects_do_nothing(node):
     a, b = connect(node, IBV_QPT_RC)
     mr = MR(node.pd, 64, IBV_ACCESS_LOCAL_WRITE)
     for closed in (a, mr):

@@ -138,7 +138,7 @@ def test_a_part_of_an_object_can_be_registered_and_no_more_than_all_of_it(node):
 # -- as long as it is registered --------------------------------------------------------------------------------------
 
 
-def test_what_is_registered_cannot_be_resized_or_closed(node):
+def test_registered_buffer_cannot_be_resized_or_closed(node):
     growing, mapped = bytearray(BYTES), mmap.mmap(-1, BYTES)
     regions = [MR(node.pd, BYTES, WRITE, address=item) for item in (growing, mapped)]
     for change in (lambda: growing.extend(b"more"), mapped.close):
@@ -240,7 +240,7 @@ def test_read_only_pages_are_not_registered_for_writing_by_address_either(node):
         (lambda: [1, 2], "is not memory"),
     ],
 )
-def test_what_is_no_piece_of_memory_is_refused_with_a_way_out(node, make, way_out):
+def test_objects_without_memory_are_refused_with_a_remedy(node, make, way_out):
     with pytest.raises(PyverbsUserError, match=way_out):
         MR(node.pd, 0, WRITE, make())
 

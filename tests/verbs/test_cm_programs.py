@@ -291,7 +291,7 @@ def test_a_script_that_leaves_an_identifier_behind_ends(left):
         assert ended(program) == ""
 
 
-def test_who_ends_without_a_word_is_said_to_have_left():
+def test_exit_without_disconnect_is_reported_as_disconnect():
     """The kernel does the same: it closes the connections of a process."""
     example = EXAMPLE % port_of(6)
     waits = """

@@ -112,7 +112,7 @@ def test_a_connection_comes_about_once_and_ends_whatever_is_lost(lost):
     assert all(adapter.next_s() is None for adapter in two.adapters)
 
 
-def test_nobody_listens():
+def test_connection_without_listener_fails():
     two = Two()
     two.connect(Side())
     assert [(messages.kind, messages.status) for messages in two.told[0]] == [
@@ -121,7 +121,7 @@ def test_nobody_listens():
     assert not two.agents[1].connections
 
 
-def test_nobody_answers():
+def test_connection_without_answer_fails():
     two = Two(lost=set(range(100)))
     two.connect(Side())
     two.run(RETRIES * ANSWER_S)
@@ -193,7 +193,7 @@ def test_a_datagram_service_is_found_whatever_is_lost(lost):
     assert (near.far.qp_num, near.far.q_key) == (5, 0x1234)
 
 
-def test_what_is_no_message_or_has_another_key_is_dropped():
+def test_messages_with_bad_format_or_key_are_dropped():
     two = Two()
     two.listen()
     for payload, key in ((bytes(256), QP1_KEY), (b"short", QP1_KEY), (bytes(256), 1)):

@@ -98,7 +98,7 @@ def test_registering_memory_takes_few_calls(node, monkeypatch, is_shared, most):
     assert calls(lambda: MR(node.pd, 4096, e.IBV_ACCESS_LOCAL_WRITE, address).close()) <= most
 
 
-def test_what_reads_into_memory_is_never_inline(node, pair):
+def test_reads_are_never_inline(node, pair):
     """Inline means that keys are not asked for: a READ would write wherever it likes."""
     wr = SendWR(1, e.IBV_WR_RDMA_READ, 1, 0, [SGE(node.mr.buf, 8, 0)], e.IBV_SEND_SIGNALED | e.IBV_SEND_INLINE)
     wr.set_wr_rdma(node.mr.rkey, node.mr.buf + 64)

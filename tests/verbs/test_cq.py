@@ -234,13 +234,13 @@ def test_completions_are_read_in_place_one_after_the_other(ctx):
 
 
 @pytest.mark.parametrize("flag", [IBV_WC_EX_WITH_TM_INFO, IBV_WC_EX_WITH_FLOW_TAG, IBV_WC_EX_WITH_CVLAN, 1 << 40])
-def test_what_completions_do_not_have_is_not_supported(ctx, flag):
+def test_missing_completion_fields_are_not_supported(ctx, flag):
     with pytest.raises(PyverbsRDMAError, match="Failed to create extended CQ") as error:
         CQEX(ctx, CqInitAttrEx(wc_flags=IBV_WC_EX_WITH_IMM | flag))
     assert error.value.error_code == errno.EOPNOTSUPP
 
 
-def test_what_was_not_asked_for_cannot_be_read(ctx):
+def test_unrequested_fields_cannot_be_read(ctx):
     cq = CQEX(ctx, CqInitAttrEx(wc_flags=IBV_WC_EX_WITH_BYTE_LEN))
     cq.core.add(done())
     assert (cq.start_poll(), cq.read_byte_len(), cq.read_opcode(), cq.read_wc_flags()) == (0, 0, 0, 0)

@@ -72,7 +72,7 @@ def tidy(node: Node) -> Iterator[None]:
 @pytest.mark.usefixtures("tidy")
 @pytest.mark.parametrize("by_shm", [False, True])
 @pytest.mark.parametrize("opcode", [SEND, WRITE, READ])
-def test_who_talks_to_the_dead_is_told_in_time(node, opcode, by_shm):
+def test_dead_peer_is_reported_in_time(node, opcode, by_shm):
     with Peer(by_shm=by_shm) as peer:
         near, number = connect_to(node, peer, timeout=TIMEOUT, retry_cnt=RETRIES)
         peer.tell("receive", number, 8)

@@ -168,7 +168,7 @@ def test_a_copy_of_the_file_opens_the_same_objects(ctx):
     assert mr.region.is_open
 
 
-def test_what_is_not_there_cannot_be_imported(ctx):
+def test_missing_objects_cannot_be_imported(ctx):
     pd = PD(ctx)
     mr = MR(pd, 8, 0)
     with pytest.raises(PyverbsRDMAError, match="Failed to import device"):

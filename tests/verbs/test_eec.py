@@ -130,7 +130,7 @@ def test_a_domain_belongs_to_reliable_datagrams_and_to_nothing_else(node):
         node.qp(e.IBV_QPT_RC, rdd=RDD(node.ctx))
 
 
-def test_what_a_closed_ee_context_was_asked_for_comes_back(node):
+def test_requests_of_a_closed_ee_context_are_flushed(node):
     rdd = RDD(node.ctx)
     eec, _ = joined(node, rdd)
     a, b = datagram_qp(node, rdd), datagram_qp(node, rdd)

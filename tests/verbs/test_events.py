@@ -41,7 +41,7 @@ def test_an_event_is_acknowledged_once_or_more():
     assert event.is_acked
 
 
-def test_whoever_waits_for_an_event_moves_the_adapter():
+def test_waiting_for_an_event_drives_the_adapter():
     wire = Wire()
     near, far = connected(wire)
     ctx = context(wire, "b")

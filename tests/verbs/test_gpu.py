@@ -278,7 +278,7 @@ def test_lists_may_name_tensors_and_host_memory(node, random):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("kind", [IBV_QPT_UC, IBV_QPT_UD])
-def test_what_nobody_acknowledges_goes_through_the_host(node, random, moved, kind):
+def test_unacknowledged_copy_goes_through_the_host(node, random, moved, kind):
     mine, theirs = random(1000), random(1040)
     expected = mine.cpu()
     a, b = connect(node, kind)
@@ -362,7 +362,7 @@ def test_cupy_arrays_can_be_registered(node, random):
 
 
 @pytest.mark.gpu
-def test_what_is_not_in_the_allocation_is_refused(node, random):
+def test_address_outside_the_allocation_is_refused(node, random):
     tensor = random(64 << 20)  # an allocation of its own
     with pytest.raises(PyverbsRDMAError, match="more than the allocation") as caught:
         MR(node.pd, 65 << 20, ALL, address=tensor.data_ptr())

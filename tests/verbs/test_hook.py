@@ -38,7 +38,7 @@ def test_exceptions_are_caught_under_either_name():
     assert done.stdout == "caught\n", done.stderr
 
 
-def test_what_a_vendor_alone_has_imports_and_is_not_supported():
+def test_vendor_modules_import_and_are_not_supported():
     done = run(
         FIRST + "import errno\n"
         "from pyverbs.pyverbs_error import PyverbsRDMAError\n"

@@ -60,7 +60,7 @@ def test_a_packet_is_what_the_wire_says_and_comes_back_as_it_was(segment, way, s
 
 
 @given(SEGMENTS, WAYS, st.data())
-def test_what_was_hurt_on_the_way_is_no_packet(segment, way, data):
+def test_corrupted_frame_is_no_packet(segment, way, data):
     headers, payload = next(encode(segment, 256))
     result = bytearray(_packet(way, 5, headers, payload))
     first = 8 + (40 if way.gids is not None else 0) + 5  # behind what may change on the way: the last is resv8a

@@ -25,7 +25,7 @@ class Administrator:
 
 
 @pytest.mark.parametrize(("statuses", "lid"), [((Status.BUSY, Status.BUSY, 0), 7), ((SaStatus.NO_RECORDS,), None)])
-def test_who_is_busy_is_asked_again_and_who_knows_no_path_is_not(statuses, lid):
+def test_busy_administrator_is_asked_again_and_missing_path_is_final(statuses, lid):
     administrator = Administrator(*statuses)
     result = Paths(administrator, lambda: FACTS).to((2, 1))
     assert (result and result.lid, administrator.statuses) == (lid, [])

@@ -58,7 +58,7 @@ def test_children_find_it_too(tmp_path):
     assert run("sh", "-c", f"exec {sys.executable} {path}").stdout == WEFTS
 
 
-def test_what_the_caller_has_in_its_python_path_stays(tmp_path):
+def test_callers_python_path_is_kept(tmp_path):
     (tmp_path / "mine.py").write_text("word = 'kept'", encoding="utf-8")
     result = os.environ | {"PYTHONPATH": str(tmp_path)}
     done = run(sys.executable, "-c", "import mine, pyverbs.wr; print(mine.word)", env=result)
@@ -124,7 +124,7 @@ def test_an_address_makes_it_roce_over_udp():
         (["--roce", "here", "ls"], "--roce here is not an IP address"),
     ],
 )
-def test_what_cannot_be_run_is_told(words, says):
+def test_command_that_cannot_run_is_reported(words, says):
     done = run(*words)
     assert (done.returncode, done.stdout) == (2, "")
     assert says in done.stderr

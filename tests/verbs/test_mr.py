@@ -306,7 +306,7 @@ def test_a_zero_based_region_is_used_where_it_lies():
 
 
 @pytest.mark.parametrize("opcode", [ibv_wr_opcode.IBV_WR_RDMA_READ, ibv_wr_opcode.IBV_WR_ATOMIC_FETCH_AND_ADD])
-def test_what_comes_back_for_a_region_that_was_closed_is_not_written(opcode):
+def test_response_for_a_closed_region_is_not_written(opcode):
     wire = Wire()
     near, _ = connected(wire)
     wire.b.put(0, b"far away")

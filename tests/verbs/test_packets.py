@@ -60,7 +60,7 @@ def segments(draw):
 
 
 @given(segments())
-def test_what_is_encoded_decodes_to_the_packets_of_the_segment(segment):
+def test_encoded_segment_decodes_to_its_packets(segment):
     decoded = [decode(headers, payload) for headers, payload in encode(segment, 256)]
     expected = segment.packets(256)
     assert len(decoded) == len(expected) == segment.count

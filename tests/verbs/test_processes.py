@@ -67,7 +67,7 @@ def test_groups_and_management_are_for_all(ends, number, to):
     assert [len(end.receive()) for end in ends.values()] == [1, 1]
 
 
-def test_what_is_for_another_address_is_lost(ends):
+def test_packet_for_another_address_is_lost(ends):
     ends["a"].send(datagram(ends["b"].numbers[0]), (GID + 1, GID), 1024)
     assert [len(end.receive()) for end in ends.values()] == [0, 0]
 
@@ -110,7 +110,7 @@ def test_a_process_that_is_gone_takes_nothing_and_hurts_nobody(ends):
     assert len(ends["b"].receive()) == 1
 
 
-def test_what_is_no_packet_is_dropped(ends):
+def test_malformed_packets_are_dropped(ends):
     for junk in (b"", b"short", bytes(40), b"\xff" * 100):
         peer = ends["a"]._peer(ends["b"]._slot)
         peer.put(junk)

@@ -82,7 +82,7 @@ def test_two_queue_pairs_have_two_numbers(node):
         ({"rcq": None}, errno.EINVAL),
     ],
 )
-def test_what_the_adapter_cannot_do_is_refused(node, change, code):
+def test_unsupported_attributes_are_refused(node, change, code):
     attributes = {"qp_type": IBV_QPT_RC, "scq": node.cq, "rcq": node.cq, "cap": QPCap()} | change
     with pytest.raises(PyverbsRDMAError, match="Failed to create QP") as raised:
         QP(node.pd, QPInitAttr(**attributes))
@@ -197,7 +197,7 @@ def test_inline_data_needs_no_key_and_is_copied_when_it_is_posted(pair):
         (IBV_QPT_RC, {"opcode": 99}),
     ],
 )
-def test_what_a_kind_of_queue_pair_does_not_do_is_refused(node, kind, change):
+def test_unsupported_operations_of_a_queue_pair_type_are_refused(node, kind, change):
     qp, _ = connect(node, kind)
     with pytest.raises(PyverbsRDMAError) as raised:
         qp.post_send(SendWR(num_sge=1, sg=[node.sge(0, 8)], **change))
@@ -265,7 +265,7 @@ def test_if_one_is_wrong_nothing_is_posted(extended):
     assert (raised.value.error_code, len(a.core.sends)) == (errno.EINVAL, 0)
 
 
-def test_what_was_aborted_is_forgotten(extended):
+def test_aborted_batch_is_discarded(extended):
     _, a, _ = extended
     a.wr_start()
     a.wr_send()

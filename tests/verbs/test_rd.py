@@ -170,7 +170,7 @@ def test_a_refused_message_waits_as_long_as_its_receiver_says():
     assert (wire.a.done(), a.requester.next_s()) == ([(1, OK)], None)
 
 
-def test_who_is_never_ready_is_given_up_and_the_path_goes_on():
+def test_peer_that_is_never_ready_fails_and_the_path_continues():
     wire, ee, _, a, b = one_pair(rnr_retry=2)
     send(wire.a, a, ee, b, 1, 0, 10)
     send(wire.a, a, ee, b, 2, 0, 10)
@@ -192,7 +192,7 @@ def assert_works(wire: Wire, ee) -> None:
     assert wire.b.done()[-1:] == [(77, OK)]
 
 
-def test_what_was_refused_for_want_of_a_buffer_is_not_taken_from_a_late_copy():
+def test_late_copy_of_a_refused_message_is_not_accepted():
     """A copy of the first attempt comes when there is a buffer; the second attempt is the one that counts."""
     copies: list[Segment] = []
 
@@ -217,7 +217,7 @@ def test_what_was_refused_for_want_of_a_buffer_is_not_taken_from_a_late_copy():
 
 
 @pytest.mark.parametrize("what", ["q_key", "domain", "no queue pair", "another service", "not receiving"])
-def test_who_may_not_be_sent_to_refuses_and_is_unharmed(what):
+def test_forbidden_send_is_refused_without_effect_on_the_receiver(what):
     wire, ee, far_ee, a, b = one_pair()
     wire.b.receive(b, 1, 0, 10)
     to, q_key = b, Q_KEY
@@ -259,7 +259,7 @@ def test_a_q_key_with_the_highest_bit_stands_for_the_senders_own():
         ("no memory", WC.IBV_WC_LOC_PROT_ERR),
     ],
 )
-def test_what_is_wrong_here_fails_before_anything_is_sent(what, status):
+def test_local_errors_fail_before_anything_is_sent(what, status):
     wire, ee, _, a, b = one_pair(max_rd_atomic=0)
     opcode, number, length = W.IBV_WR_SEND, ee.number, 10
     if what == "another domain":
@@ -450,7 +450,7 @@ BUFFERS_AT, READ_AT, SUM_AT = 600_000, 750_000, 900_000
 @settings(max_examples=80)
 @given(st.integers(0, 1 << 30), st.floats(0, 0.3), st.floats(0, 0.3), st.floats(0, 0.2))
 @example(5, 0.0, 0.3, 0.2)
-def test_whatever_the_faults_everything_arrives_once_and_in_order(seed, loss, double, delay):
+def test_everything_arrives_once_and_in_order_under_any_fault(seed, loss, double, delay):
     """Three queue pairs send to two over one path. Buffers come late, and one sender uses a wrong Q_Key in the end."""
     wire = Wire(Corruption(seed, loss, double, delay, corrupt=0.1))
     ee, _ = path(wire.a, wire.b, timeout=8, sq_psn=0xFF_FFF0, rq_psn=0xFF_FFF0)

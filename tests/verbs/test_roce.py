@@ -221,7 +221,7 @@ def test_a_wrong_icrc_is_dropped_and_counted(pair):
 
 
 @pytest.mark.parametrize("size", [0, 1, 4, 11, 15, 16, 30])
-def test_what_is_no_packet_is_dropped(pair, size):
+def test_malformed_packets_are_dropped(pair, size):
     pair[1]._socket.sendto(b"\x04\x00" * size, (loopback_address(1), 4791))
     assert pair[0].receive() == []
 
@@ -276,7 +276,7 @@ def test_the_window_is_no_more_than_the_socket_holds():
         carrier.close()
 
 
-def test_what_a_full_socket_drops_is_sent_again(pair):
+def test_packets_dropped_by_a_full_socket_are_sent_again(pair):
     """The window is that of another machine's socket; this one holds less."""
     pair[1]._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
     a, b, mine, _ = ends(pair, mtu_bytes=4096, timeout=10)
@@ -350,7 +350,7 @@ def test_packets_are_as_long_as_the_interface_allows(monkeypatch):
         assert roce._mtu(ipaddress.ip_address("10.0.0.1")) == expected
 
 
-def test_what_is_sent_together_is_captured_as_the_packets_that_it_becomes():
+def test_segmented_sends_are_captured_as_packets():
     file = io.BytesIO()
     a, b = RoceCarrier(loopback_address(3), capture=file), RoceCarrier(loopback_address(4))
     try:

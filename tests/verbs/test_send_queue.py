@@ -78,7 +78,7 @@ def test_one_polled_completion_frees_the_unsignaled_requests_before_it(node, pai
     assert node.cq.poll(1)[0] == 0
 
 
-def test_what_is_flushed_frees_its_place_too(node, pair):
+def test_flushed_requests_free_their_slots(node, pair):
     a, _ = pair
     failing = write(node, 1)
     failing.set_wr_rdma(node.mr.rkey + 1, node.mr.buf)

@@ -273,7 +273,7 @@ def test_a_queue_pair_that_is_reset_has_no_lane_and_gets_another(node):
     assert a.core.find_shm_path(at_once=True) is not None
 
 
-def test_what_was_sent_by_packets_first_goes_first(node):
+def test_earlier_packets_precede_the_shared_memory_path(node):
     """A receive request is missing: all wait behind the one that needs it."""
     a, b = connect(node, e.IBV_QPT_RC)
     a.core.find_shm_path(at_once=True)
@@ -324,7 +324,7 @@ def test_memory_of_another_process_is_written_and_read(node, kind):
         mine.close()
 
 
-def test_what_waits_to_be_sent_takes_a_lane_as_soon_as_there_is_one(node):
+def test_waiting_requests_use_a_lane_when_it_opens(node):
     """A program that always has requests under way gets there too."""
     with Peer() as peer:
         near, _ = connect_to(node, peer)
@@ -401,7 +401,7 @@ def test_packets_under_way_are_marked_until_they_are_acknowledged(node, kind):
     assert a.core.record.unacked == 0
 
 
-def test_who_waits_for_an_event_is_woken_by_a_lane(node):
+def test_lane_wakes_a_waiting_thread(node):
     channel = CompChannel(node.ctx)
     messages = CQ(node.ctx, 10, channel=channel)
     a, b = node.qp(e.IBV_QPT_RC), node.qp(e.IBV_QPT_RC, cq=messages)

@@ -102,7 +102,7 @@ def test_it_can_grow_and_shrink_to_what_is_in_it(node):
         assert raised.value.error_code == errno.EINVAL
 
 
-def test_what_the_adapter_cannot_do_is_refused(node):
+def test_unsupported_attributes_are_refused(node):
     for attr in (SrqAttr(max_wr=0), SrqAttr(max_wr=1 << 30), SrqAttr(max_sge=1 << 16)):
         with pytest.raises(PyverbsRDMAError, match="Failed to create SRQ") as raised:
             SRQ(node.pd, SrqInitAttr(attr))

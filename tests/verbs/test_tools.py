@@ -173,7 +173,7 @@ def test_options_of_perftest_do_what_they_say(pair, test, words, iterations, eng
         ("ib_send_lat", ()),
     ],
 )
-def test_what_shared_memory_does_not_take_goes_as_packets(pair, test, words, monkeypatch):
+def test_requests_without_shared_memory_go_as_packets(pair, test, words, monkeypatch):
     """Kernels leave at every message, and go on where they were."""
 
     def closed(end: Endpoint, watch: Watch) -> CompiledLoop:
@@ -210,7 +210,7 @@ def test_a_duration_takes_its_time(pair, test, monkeypatch):
     assert facts["options"]["duration_s"] == 1
 
 
-def test_what_never_arrived_is_no_result(pair, monkeypatch):
+def test_missing_messages_give_no_result(pair, monkeypatch):
     """The claim that bytes are looked at: a loop that sends nothing and says that it did is found out."""
     now = np.arange(1, 11)
     fake = lambda self, batch, **more: (Times(posted_ns=now, done_ns=now + 1), 0)  # noqa: E731

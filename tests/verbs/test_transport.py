@@ -199,7 +199,7 @@ def test_uc_loses_whole_messages_and_goes_on():
 
 @settings(max_examples=60)
 @given(st.integers(0, 1 << 30), st.floats(0, 0.3), st.floats(0, 0.3), st.floats(0, 0.2))
-def test_whatever_the_faults_everything_arrives_once_and_in_order(seed, loss, double, delay):
+def test_everything_arrives_once_and_in_order_under_any_fault(seed, loss, double, delay):
     wire = Wire(PacketFaults(seed, loss, double, delay))
     a, b = connected(wire, retry_cnt=7, timeout=8)
     chance, sums, expected_b = random.Random(seed), 0, {}

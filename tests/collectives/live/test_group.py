@@ -123,7 +123,7 @@ def test_a_round_that_overwrites_what_it_has_to_send_is_refused() -> None:
 
 
 @pytest.mark.parametrize("kind", ["all_reduce", "all_gather", "reduce_scatter"])
-def test_what_ranks_of_a_machine_can_read_nobody_sends(kind: str) -> None:
+def test_tensors_readable_on_the_same_machine_are_not_sent(kind: str) -> None:
     item = choose(Collective(kind), 3, 1 << 20)
 
     def rank(group: Group) -> list[int]:
@@ -133,7 +133,7 @@ def test_what_ranks_of_a_machine_can_read_nobody_sends(kind: str) -> None:
     assert together(3, rank, announced_bytes=1 << 10) == [[0, 0]] * 3
 
 
-def test_what_is_passed_on_in_the_round_that_replaces_it_is_what_was_there_before() -> None:
+def test_data_forwarded_in_the_round_that_replaces_it_is_the_old_data() -> None:
     """Rank 1 is told of all that it takes, and may not take it before it has sent its own, which nobody may read."""
 
     def pass_on(_: int) -> Sends:
@@ -225,7 +225,7 @@ def test_all_ranks_name_the_rank_that_hangs_though_their_time_is_over_together(c
     assert all(re.match(r"(rank \d gave up: )?rank 0: ", item) for item in output), output
 
 
-def test_who_gave_up_before_anybody_had_a_link_to_it_is_heard_of() -> None:
+def test_failure_before_any_connection_is_reported() -> None:
     def rank(group: Group) -> None:
         if group.rank == 0:
             group._rendezvous.give_up(SubnetError("out of memory"))
@@ -260,7 +260,7 @@ class _DyingBoard(Board):
         super().set(key, value)
 
 
-def test_who_gives_up_when_the_store_is_gone_says_why_it_does(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failing_rank_reports_its_own_error_without_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ranks, "Board", _DyingBoard)
     monkeypatch.setattr(rendezvous, "_HEAR_S", 0.1)
 

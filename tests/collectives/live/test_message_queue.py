@@ -78,7 +78,7 @@ def test_a_rank_sends_to_itself_before_or_after_it_receives() -> None:
     together(2, rank)
 
 
-def test_who_waits_for_a_message_says_how_long() -> None:
+def test_timeout_of_a_message_states_the_time() -> None:
     def rank(group: Group) -> None:
         if group.rank == 0:
             with pytest.raises(SubnetError, match=r"rank 1: nothing within 0\.1 s, in a receive from rank 1"):
@@ -88,7 +88,7 @@ def test_who_waits_for_a_message_says_how_long() -> None:
 
 
 @pytest.mark.parametrize("to", [2, -1])
-def test_nobody_sends_to_who_is_not_there(to: int) -> None:
+def test_sending_to_an_absent_rank_fails(to: int) -> None:
     def rank(group: Group) -> None:
         if group.rank == 1:
             with pytest.raises(ConfigError, match=f"rank {to} is none of the others of rank 1 of 2"):

@@ -30,7 +30,7 @@ TAKEN = (
 
 @pytest.mark.parametrize(("nodes", "ppn"), [(2, 4), (3, 5), (5, 3), (6, 2), (2, 20)])
 @pytest.mark.parametrize("kind", TAKEN)
-def test_what_han_does_computes_the_collective(kind, nodes, ppn):
+def test_han_programs_compute_the_collective(kind, nodes, ppn):
     for size in (4, 8192, 1 << 20) if kind is not Collective.BARRIER else (0,):
         choice = han(kind, nodes, ppn, size)
         assert choice is not None

@@ -141,7 +141,7 @@ def test_processes_of_a_node_share_its_adapter_and_talk_in_memory(placed):
     assert inside.how == "shared memory, eager"
 
 
-def test_what_goes_over_more_switches_or_a_thin_tree_takes_longer(placed):
+def test_more_switches_or_an_oversubscribed_tree_take_longer(placed):
     flat = placed("star:hosts=16,server=host-hdr")
     tree = placed("fat-tree:hosts=16,server=host-hdr,radix=8")
     assert values(tree, "barrier").rows[0].value > values(flat, "barrier").rows[0].value
@@ -285,7 +285,7 @@ def test_sizes_are_osus(placed):
         ({"coll": "ucc"}, "--coll ucc"),
     ],
 )
-def test_what_makes_no_sense_is_refused_by_its_flag(settings, error):
+def test_invalid_values_are_refused_by_flag(settings, error):
     with pytest.raises(ConfigError, match=error):
         Settings(test=OsuTest.LATENCY, **settings)
 

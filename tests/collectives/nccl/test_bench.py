@@ -76,7 +76,7 @@ def test_the_text_is_what_nccl_tests_prints_with_these_figures(table: bench.Tabl
         assert line == PREAMBLE % (row.size_bytes, row.size_bytes // 4, "float", "sum", "    -1") + body + body
 
 
-def test_what_is_no_row_is_a_comment_or_blank(table: bench.Table) -> None:
+def test_other_lines_are_comments_or_blank(table: bench.Table) -> None:
     lines = list(nccl_tests.text(table))
     head = (
         "#       size         count      type   redop    root     time   algbw   busbw  #wrong     time   algbw   busbw"
@@ -158,7 +158,7 @@ def test_json_has_nccl_tests_names_and_wefts_beside_them(table: bench.Table) -> 
     assert output["average_bus_bandwidth"]["bandwidth"] == pytest.approx(table.average_gbyte_s)
 
 
-def test_what_nccl_has_not_is_refused(ranks: Ranks) -> None:
+def test_options_that_nccl_lacks_are_refused(ranks: Ranks) -> None:
     with pytest.raises(ConfigError, match="NCCL has no barrier"):
         run(ranks, Settings(collective=Collective.BARRIER))
     with pytest.raises(ConfigError, match="-e 256 is the least"):

@@ -234,7 +234,7 @@ def test_trees_of_middle_sizes_are_corrected_up_to_256_mib() -> None:
         )
 
 
-def test_what_cannot_be_chosen_is_refused() -> None:
+def test_invalid_choice_is_refused() -> None:
     cluster = from_server("dgx-h100", nodes=2)
     with pytest.raises(ConfigError, match="sends and receives between pairs"):
         choose(cluster, Collective.ALL_TO_ALL, 8)

@@ -49,7 +49,7 @@ def test_a_caret_allows_all_others():
         ("^Tree,Ring,CollNetDirect,CollNetChain,NVLS,NVLSTree,PAT", "allows nothing for all_reduce"),
     ],
 )
-def test_what_nccl_would_not_read_is_refused(text, said):
+def test_values_that_nccl_rejects_are_refused(text, said):
     with pytest.raises(ConfigError, match=said.replace("^", r"\^")):
         permitted("NCCL_ALGO", text, Collective.ALL_REDUCE, Algorithm)
 
@@ -73,7 +73,7 @@ def test_sends_between_pairs_have_no_algorithm_to_choose():
     assert estimate(only, Collective.ALL_TO_ALL, 1 << 20).parts == estimate(PAIR, Collective.ALL_TO_ALL, 1 << 20).parts
 
 
-def test_who_names_ll128_has_it_where_nccl_by_itself_would_not_take_it():
+def test_explicit_ll128_is_used_where_nccl_would_not_choose_it():
     far = replace(PAIR, near=False)
     assert estimate(far, Collective.BROADCAST, 1 << 20).protocol != Protocol.LL128
     requests = replace(far, protocols=(Protocol.LL128,))

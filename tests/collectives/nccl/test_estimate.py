@@ -468,7 +468,7 @@ def test_an_algorithm_that_is_off_names_those_that_are_on():
         estimate(from_server("dgx-a100", nodes=2), Collective.ALL_TO_ALL, 8, algorithm=Algorithm.RING)
 
 
-def test_what_cannot_be_estimated_is_refused():
+def test_unknown_case_is_refused():
     cluster = from_server("dgx-h100", nodes=2)
     with pytest.raises(ConfigError, match="needs ring"):
         estimate(cluster, Collective.ALL_GATHER, 8, networks={Pattern.TREE: network()[Pattern.TREE]})

@@ -119,7 +119,7 @@ def test_halving_begins_with_the_nearest_so_that_what_goes_far_is_small():
     assert distances[4:] == distances[3::-1]
 
 
-def test_who_is_too_many_gives_to_a_neighbour_and_is_told():
+def test_surplus_ranks_send_to_a_neighbour_and_receive_the_result():
     first, *_, last = rabenseifner_all_reduce(6).rounds()
     assert (first.src.tolist(), first.dst.tolist()) == ([1, 3], [0, 2])
     assert (last.src.tolist(), last.dst.tolist()) == ([0, 2], [1, 3])

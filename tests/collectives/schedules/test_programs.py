@@ -157,7 +157,7 @@ def test_a_barrier_with_a_round_too_few_is_found():
         check(replace(full, runs=full.runs[:-1]))
 
 
-def test_what_cannot_be_is_refused():
+def test_invalid_input_is_refused():
     with pytest.raises(ConfigError, match="needs a power of two of ranks, not 12"):
         halving_doubling_all_reduce(12)
     with pytest.raises(ConfigError, match="a collective has two or more"):

@@ -145,7 +145,7 @@ def per_gpu(name: str, kind: Collective, nodes: int, gpus: int) -> tuple[float, 
 
 
 @pytest.mark.parametrize(("n", "g"), [(2, 2), (4, 8), (5, 3), (7, 4)])
-def test_what_is_sent_is_what_theory_says(n, g):
+def test_sent_bytes_equal_the_closed_form(n, g):
     """S = 1. A ring or SHARP on each rail, each for 1/g of the buffer."""
     all_reduce, all_gather, reduce_scatter = Collective.ALL_REDUCE, Collective.ALL_GATHER, Collective.REDUCE_SCATTER
     inside, ring = (g - 1) / g, (n - 1) / n / g
@@ -357,7 +357,7 @@ def test_an_aggregation_tree_is_as_high_as_its_radix_says():
         ([2, 3, -1, 4, 3], "in circles above 1"),
     ],
 )
-def test_what_is_no_tree_is_refused(parents, says):
+def test_invalid_tree_is_refused(parents, says):
     with pytest.raises(ConfigError, match=says):
         sharp_all_reduce(2, parents)
 
@@ -384,7 +384,7 @@ def test_names_are_those_of_nccl_pytorch_and_mpi():
         ("all_reduce", "hierarchical", 1, 1, "a collective has two or more"),
     ],
 )
-def test_what_does_not_fit_is_refused_with_the_way_out(kind, name, nodes, gpus, says):
+def test_oversized_input_is_refused_with_a_remedy(kind, name, nodes, gpus, says):
     with pytest.raises(ConfigError, match=says):
         program(kind, name, nodes=nodes, gpus=gpus)
     with pytest.raises(UnknownName, match="collective 'allreduze'"):

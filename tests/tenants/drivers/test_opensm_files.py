@@ -70,7 +70,7 @@ def test_marks_that_do_not_pair_are_refused(tmp_path, text):
     st.sampled_from([None, LANES]),
     st.sampled_from(["", "own=0x200: 0x1=full;"]),
 )
-def test_what_is_written_is_read(partitions, default_is_full, lanes, theirs):
+def test_written_partitions_are_read_back(partitions, default_is_full, lanes, theirs):
     expected = Allocation(
         partitions={one.p_key: one for one in partitions}, default_is_full=default_is_full, lanes=lanes
     )

@@ -48,7 +48,7 @@ SLICES = st.builds(
 
 
 @given(st.lists(SLICES, max_size=4, unique_by=lambda one: one.p_key), st.booleans())
-def test_what_is_written_is_read(partitions, default_is_full):
+def test_written_partitions_are_read_back(partitions, default_is_full):
     expected = Allocation(partitions={one.p_key: one for one in partitions}, default_is_full=default_is_full)
     text = write_partitions(expected)
     assert read_definitions(text) == as_read(expected.partitions)

@@ -72,7 +72,7 @@ def traces(draw: st.DrawFn) -> Trace:
 
 
 @given(made=traces())
-def test_what_is_written_is_read_back(made, tmp_path_factory):
+def test_written_file_is_read_back(made, tmp_path_factory):
     back = written(made, tmp_path_factory.getbasetemp())
     linked, again = link(made), link(back)
     first = 0

@@ -61,7 +61,7 @@ def test_goal_is_read(tmp_path):
         ("rank 1 {", "rank 7 {", "each rank of 0 to 1 once"),
     ],
 )
-def test_what_is_wrong_in_goal_is_named(tmp_path, old, new, said):
+def test_errors_in_goal_files_are_named(tmp_path, old, new, said):
     with pytest.raises(ConfigError, match=said):
         read([_goal(tmp_path, GOAL.replace(old, new))])
 
@@ -123,7 +123,7 @@ def test_the_observers_json_is_communication_in_order(tmp_path, name, members):
         ({"pg_name": None}, "no 'pg_name'"),
     ],
 )
-def test_what_the_observer_leaves_out_is_named(tmp_path, attributes, said):
+def test_missing_fields_of_the_observer_are_named(tmp_path, attributes, said):
     _observed(tmp_path, 0, **attributes)
     with pytest.raises(FileError, match=said):
         read([tmp_path])

@@ -44,7 +44,7 @@ def test_a_collective_takes_what_its_program_takes(engine):
     assert result.total_s == pytest.approx(timed.time_ps * 1e-12, rel=1e-12)
 
 
-def test_what_is_small_takes_few_rounds_where_ranks_have_hosts_of_their_own():
+def test_small_collectives_take_few_rounds_with_one_rank_per_host():
     fabric = routed("star:hosts=8")
     result = replay(trace(*([talk(1, 1 << 10)] for _ in range(8))), fabric)
     few = run_program(program("all_reduce", "recursive-doubling", nodes=8), place(fabric), 1 << 10)
@@ -97,7 +97,7 @@ def test_a_start_may_wait_for_a_start():
     assert result.total_s == pytest.approx(7e-6)
 
 
-def test_who_is_late_is_waited_for():
+def test_collective_waits_for_the_latest_rank():
     """Rank 0 computes for 1 ms first; the others wait that long, and then all take what the collective takes.
 
     What need not go through rank 0 goes before, so that one of them is through a little earlier.

@@ -92,7 +92,7 @@ def test_one_gpu_stands_for_all_where_they_are_many(tmp_path, monkeypatch):
         (HEAD, ("a -1 1.5 NONE 0 1 NONE 0 1 NONE 0 1",), "a whole number in column 3"),
     ],
 )
-def test_what_cannot_be_read_is_named(tmp_path, head, rows, said):
+def test_unreadable_lines_are_named(tmp_path, head, rows, said):
     with pytest.raises(FileError, match=said):
         make(tmp_path, head, rows)
 
