@@ -1,4 +1,4 @@
-"""preload*.c, compiled once by the system's C compiler and kept: what lets unmodified programs see a lab whole.
+"""Compile preload*.c once with the system's C compiler: the library by which unmodified programs see a whole lab.
 
 Without a compiler programs run over Debian's libumad2sim, which carries single MADs: no RMPP, first port only.
 """

@@ -3,14 +3,14 @@
     token = carrier.send(smp)                         directed: the path is in the SMP
     token = carrier.send(mad, Address(lid=7))         to a LID; a directed SMP: by LID to where its path begins
     for token, answer in carrier.poll(wait_s=0.1):    as they come; None is a MAD that timed out, retries and all
-    for arrival in carrier.arrivals():                what nobody here asked for: traps, questions to a manager
+    for arrival in carrier.arrivals():                unsolicited MADs: traps, requests to a manager
     answer = ask(carrier, smp)                        one MAD, and wait for it
     answers, came = carrier.exchange(smps)            thousands, as arrays
 
 There are three: `local` in this process over a `Subnet`, `umad` through libibumad (adapters, and ibsim by its preload),
-`ibsim_client` over ibsim's sockets. As many MADs may be in flight as a program likes; the carrier gives each its own
-transaction id, so what was in those bytes does not come back. What is longer than a MAD, a table of the subnet
-administrator, goes and comes whole; its segments (RMPP) are the carrier's affair.
+`ibsim_client` over ibsim's sockets. Any number of MADs may be in flight; the carrier sets the transaction id of each,
+so the caller's is not returned. Messages longer than a MAD, such as tables of the subnet administrator, are sent and
+received whole; the carrier does their segments (RMPP).
 """
 
 from __future__ import annotations

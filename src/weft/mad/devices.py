@@ -5,10 +5,10 @@
 
 A port's PortInfo is kept as the bytes that a Get returns, so that answering is a copy. LIDs, forwarding tables, P_Keys,
 SL to VL and VL arbitration are not kept here: the agents read and write `fabric.tables`, which the engines of `sim` run
-on, and count in `fabric.counters`. The cabling of a fabric never changes; which cables are up PortInfo says.
+on, and count in `fabric.counters`. The cabling of a fabric never changes; PortInfo has the state of each cable.
 
-Who writes `fabric.tables` past the agents tells it, so that MADs take no old paths: `forget_lid_paths`; who counts in
-`fabric.counters` need not tell anybody.
+Code that writes `fabric.tables` without the agents calls `forget_lid_paths`, so that MADs take no old paths. Writing
+`fabric.counters` needs no call.
 """
 
 from __future__ import annotations

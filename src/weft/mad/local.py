@@ -68,7 +68,7 @@ class _Asked:
 
 
 class LocalCarrier(Carrier):
-    """A carrier within this process, see `Carrier`. At a switch it uses port 0, whichever port is given."""
+    """A carrier within this process, see `Carrier`. At a switch it uses port 0, not the given port."""
 
     def __init__(self, subnet: Subnet, slot: int, *, sleep: Callable[[float], None] = time.sleep) -> None:
         self._subnet, self.slot, self._sleep = subnet, subnet.devices.own_slot(slot), sleep

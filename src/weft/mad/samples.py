@@ -3,8 +3,8 @@
     Set(PortSamplesControl)    wait SampleStart ticks, then count for SampleInterval ticks; refused while one runs
     Get(PortSamplesResult)     with the tag of the Set, and whether it is done
 
-A fabric's counters have no history: a sample takes what they are at the first look after its start and at the first
-after its end. Whoever looks calls `advance`: this agent does when it is asked.
+A fabric's counters have no history: a sample is the difference of their values at the first calls of `advance` after
+its start and after its end. This agent calls it for each request.
 """
 
 from __future__ import annotations

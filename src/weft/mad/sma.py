@@ -1,7 +1,7 @@
 """Implement the subnet management agent: Get and Set of a node's attributes.
 
-`answer` takes an SMP where it came in and turns it into the response. A wrong M_Key is not answered; TrapRepress and
-the like need no answer. SMInfo is not here: whoever runs a subnet manager on the port answers it.
+`answer` takes an SMP at the port of its arrival and turns it into the response. An SMP with a wrong M_Key gets no
+answer, nor does TrapRepress. SMInfo is answered by the subnet manager on the port, if there is one.
 
     NodeInfo, NodeDescription, SwitchInfo, GUIDInfo, LedInfo, VendorDiag           here
     PortInfo, PortInfoExtended, Mellanox's ExtendedPortInfo                        here, and `port_settings`

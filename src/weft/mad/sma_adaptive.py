@@ -1,7 +1,7 @@
 """Implement NVIDIA's attributes for adaptive routing: the groups of ports from which the engines of `sim` choose.
 
-A switch keeps groups of ports, by number, and for each LID a group or a port. While AdaptiveRoutingInfo says that it is
-on, `tables.ar_group` and `tables.ar_ports` of the fabric are what it was told; while it is off, the forwarding table
+A switch keeps groups of ports, by number, and for each LID a group or a port. While AdaptiveRoutingInfo has it enabled,
+`tables.ar_group` and `tables.ar_ports` of the fabric are as set by MADs; while it is disabled, the forwarding table
 alone decides. A Set of the plain forwarding table turns it off, or is refused if `no_fallback` is set, as that
 bit is understood. See `weft.wire.adaptive` for how sure all this is.
 

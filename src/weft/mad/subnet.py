@@ -3,10 +3,10 @@
     subnet = Subnet(weft.load("fat-tree:hosts=16,radix=8"))
     reply = subnet.send(slot, smp)        the answer of an agent; None: a program has it, or `subnet.lost`
     subnet.due()                          send the traps that are due
-    fate = subnet.send_packet(slot, raw)  a data packet, to whoever `attach_packets` says; see `packets`
+    fate = subnet.send_packet(slot, raw)  a data packet, to the receiver of `attach_packets`; see `packets`
 
-What an agent does not answer, SMInfo, the SA, traps, goes to whoever is attached to the port: `attach` says who.
-Nobody there, no way, a lost packet: the sender hears nothing, which a carrier turns into a timeout.
+MADs that no agent answers (SMInfo, SA requests, traps) go to the program attached to the port by `attach`. Without a
+program or a path, or if the packet is lost, there is no response, which a carrier reports as a timeout.
 """
 
 from __future__ import annotations

@@ -3,11 +3,11 @@
     directed    path[1], path[2], ... are the ports by which each hop leaves; links must be up, LIDs are not needed
     by LID      each switch looks into its forwarding table; ports must be Active, for SMPs it is enough that they are
                 up
-    combined    by LID to where the path begins, along the path, by LID to the end; DrSLID is the LID of who asks,
-                DrDLID of who is asked, 0xFFFF where that part is missing
+    combined    by LID to the start of the path, along the path, by LID to the end; DrSLID is the LID of the
+                requester, DrDLID of the responder, 0xFFFF for a missing part
 
-Only switches pass a MAD on. A path that was found is kept until links or tables change: a subnet manager asks the same
-nodes again and again. What crosses a link is counted at both ends, and a bad cable loses some.
+Only switches forward a MAD. Computed paths are cached until links or tables change, because a subnet manager sends to
+the same nodes again. Packets are counted at both ends of a link, and a bad cable loses some.
 (InfiniBand Architecture volume 1, "Directed Route SMPs".)
 """
 

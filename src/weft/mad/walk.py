@@ -1,14 +1,13 @@
 """Walk a subnet by directed routes, a wave of MADs at a time, into arrays.
 
-    wave 0      who is at this port?                                     NodeInfo
-    wave n      of each node that is new: its ports, its name, ...       PortInfo, SwitchInfo, NodeDescription
-                behind each port of a new switch that is up: who?        NodeInfo
+    wave 0      the node of this port                                    NodeInfo
+    wave n      ports, name and so on of each new node                   PortInfo, SwitchInfo, NodeDescription
+                the node behind each active port of a new switch         NodeInfo
 
-Nothing is assumed: no LIDs, no tables. A node that is reached again is known by its GUID, and tells by which of its
-ports the way came in: that is a claim about a cable. Every cable between switches is walked from both ends, so that
-two nodes with one GUID, or one that lies, contradict somebody: `oddities` names them, and no cable of theirs is in
-`peer`. So does a cable that was pulled or plugged meanwhile: both its ends are looked at again when all is done. Only
-switches pass MADs on.
+Neither LIDs nor tables are needed. A node that is reached again is identified by its GUID, and its answer names the
+port of arrival, which is one end of a cable. Every cable between switches is walked from both ends. Contradictions
+(two nodes with one GUID, or a wrong answer) are in `oddities`, and no cable of these nodes is in `peer`. A cable that
+was pulled or plugged meanwhile also contradicts: both ends are read again at the end. Only switches forward MADs.
 """
 
 from __future__ import annotations

@@ -285,7 +285,7 @@ def _sentence(measured: dict[str, NetworkFigures], servers: int) -> str:
     ib, ib_adaptive, roce, roce_adaptive, _, tcp = (measured[kind.name] for kind in KINDS)
     bucket_us = {name: figures.bucket_us(LEAVES) for name, figures in measured.items()}
     return (
-        f"What the documents call Ethernet's latency is the kernel's: {tcp.latency_us:.0f} µs with TCP, "
+        f"The latency that documents give for Ethernet is the kernel's: {tcp.latency_us:.0f} µs with TCP, "
         f"{roce.latency_us:.2f} with RoCE on the same wire, {ib.latency_us:.2f} with InfiniBand, which is not below "
         f"one. TCP keeps {tcp.cores:.1f} cores busy on each side to fill 100 Gbit/s, RDMA a hundredth of one to fill "
         f"400. Routes matter more than the name on the wire: the last message of a permutation takes "

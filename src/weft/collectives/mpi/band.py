@@ -1,8 +1,8 @@
 """The band around a figure, by the errors of published figures (`weft.calibration.conformal`).
 
-A class is a test with what carries the messages; collectives on many ranks of virtual machines are a class of their
-own. In a class small and large messages are told apart. The bands are drawn once, into mpi_times.toml, and a test draws
-them again. Beyond the ranks of anything published the upper end grows with them: a delay of one of n ranks delays all.
+A class is a test and its transport; collectives on many ranks of virtual machines are a class of their own. A class has
+separate bands for small and large messages. mpi_times.toml contains the bands, and a test computes them again. Beyond
+the published numbers of ranks the upper end grows with the ranks: a delay of one of n ranks delays all.
 """
 
 from __future__ import annotations

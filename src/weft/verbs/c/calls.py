@@ -54,7 +54,7 @@ def caller(operations: Sequence[str]) -> Callable[[int, int], int]:
     def find(number: int) -> tuple[Callable[[int], Any], Callable[[Any], None]]:
         module, name = operations[number].split()
         enabled = gc.isenabled()
-        gc.disable()  # what is imported stays
+        gc.disable()  # imported modules are never freed
         try:
             declared = getattr(importlib.import_module(module), name)
         finally:

@@ -1,4 +1,4 @@
-"""Inside a program: what the library calls. Python is never ended; the library says at the end that nobody is here."""
+"""The functions that the C library calls in a program. Python is never finalised; the library announces the end."""
 
 from __future__ import annotations
 

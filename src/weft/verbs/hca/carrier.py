@@ -1,7 +1,6 @@
 """Define the interface between an adapter and a carrier. tests/conformance/carriers.py holds every carrier to it.
 
-Who writes a carrier derives from `Carrier`: what a network need not do is there already, so that an adapter may call
-all of it.
+A carrier derives from `Carrier`, which has defaults for all optional calls of an adapter.
 """
 
 from __future__ import annotations
@@ -19,10 +18,10 @@ TO_GROUP = 0xFF_FFFF  # destination queue pair of multicast packets
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrival:
-    """A segment, and what the network said of it."""
+    """A segment and its network attributes."""
 
     segment: Segment
-    source: object  # whom an answer goes to
+    source: object  # the address for an answer
     grh: bytes = bytes(40)
     slid: int = 0
     sl: int = 0
@@ -44,7 +43,7 @@ class MemoryPath(Protocol):
     """A path to another queue pair through shared memory: `shm_path`."""
 
     is_here: bool
-    uncounted_process: int  # at the other end, where nobody counts what goes between the two; 0: somebody does
+    uncounted_process: int  # at the other end, if packets between the two are not counted; 0: they are
     words: Any  # those of a PathRecord and of what it points to: writable memory
     request: layout.SendRequest
 

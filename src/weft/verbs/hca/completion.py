@@ -93,7 +93,7 @@ class CompletionQueue:
         return found
 
     def _find_take(self) -> Take:
-        with self._taking:  # whoever began without the kernel is done
+        with self._taking:  # calls that began without the kernel have ended
             self._box, self._take = taker(self._memory.address, self.at, frees=True)
         return self._take
 

@@ -1,11 +1,11 @@
-"""Bytes between the memory of two processes, which are a path's: kernels.
+"""Copy bytes between the memories of the two processes of a path: kernels.
 
     copy(path, own, far, size, outward) -> bool
 
-Memory of queues is mapped by both, and all else is copied by the system, page by page, which one processor does at a
-third of the speed of memory. So a long copy is shared: it is written down in the memory of the other process (`Copy`),
-and who polls there and finds nothing takes parts of it, the other way round. What nobody takes the first one does.
-Only its driver copies what is a GPU's: addresses with ON_GPU in them go to `gpu_path`.
+Memory of queues is mapped by both. All other memory is copied by the system, page by page, which one processor does
+at a third of the speed of memory. So a long copy is shared: its description (`Copy`) is in the memory of the other
+process, and idle pollers there copy parts of it in the other direction. The first process copies the remaining parts.
+Memory of a GPU is copied by its driver only: addresses with ON_GPU go to `gpu_path`.
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, no-warn-return-any
@@ -21,7 +21,7 @@ from weft.jit import Kernel, part
 from weft.verbs.shm import layout
 from weft.verbs.shm.atomic import acquire, exchange, move, release, view
 
-_SHARED_BYTES, _PART_MAX_BYTES = 60 << 10, 1 << 19  # what is copied in two parts or more, of at most so many
+_SHARED_BYTES, _PART_MAX_BYTES = 60 << 10, 1 << 19  # smallest shared copy, largest part
 _SPINS = 1 << 12
 _FAR_VECTOR, _VALUES, _WORD_BYTES = layout.Scratch.offset("far"), layout.Scratch.offset("before"), layout.Word.size
 _shared_copy, _scratch = view(layout.Copy), view(layout.Scratch)

@@ -1,4 +1,4 @@
-"""Where the bytes of a request are, at both ends, and their copies from one to the other: parts of `execute`.
+"""Addresses of the bytes of a request at both ends, and copies between them: parts of `execute`.
 
 An element of a request, or a place at the other end, is found by a key in the regions that adapters show each other
 (`regions`).
@@ -59,7 +59,7 @@ def found(path, n: int):
 
 @part
 def find_elements(path, request, write: bool) -> int:
-    """Find all elements of the request; how many bytes they are, or -1."""
+    """Find all elements of the request; return their number of bytes, or -1."""
     size, is_inline = 0, request.flags & _INLINE != 0
     if request.num_sge > path.max_sge or (is_inline and write):
         return -1

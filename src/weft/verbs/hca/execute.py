@@ -252,7 +252,7 @@ def _do(path, request, qp, size: int) -> bool:
 
 @part
 def _tell_far(path, request, qp, size: int) -> int:
-    """Take the receive request that was used, and tell of it. RING if somebody waits there."""
+    """Take the used receive request and report it. Return RING if a thread waits there."""
     op, at = request.opcode, path.far + qp.receive_queue
     queue = receive_queue(at)
     work = receive_at(at, queue, queue.tail)
@@ -320,7 +320,7 @@ def carry_out(path) -> int:
         return CLOSED
     if own.state != _RTS or op < WRITE or op > ADD:
         return SLOW
-    if request.number == 0 and own.posted - own.polled >= own.max_send_wr:  # what is polled orders nothing else
+    if request.number == 0 and own.posted - own.polled >= own.max_send_wr:  # polling does not order other operations
         return SLOW
     answered, is_datagram = op in ANSWERED, own.service == _UD
     size = find_elements(path, request, answered)

@@ -55,7 +55,7 @@ class ReceiveQueue:
     def put(self, request: bytes) -> bool:
         """Add a packed request (`layout.ReceiveRequest`); return False if it is too long or the queue is full.
 
-        Nobody else adds, so of the locks that of the threads is enough.
+        Only this process adds, so the lock of its threads suffices.
         """
         memory, size = self._memory, len(request)
         if memory.is_shared:

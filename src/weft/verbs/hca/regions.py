@@ -90,7 +90,7 @@ class Regions:
 
     def __init__(self, memory: QueueMemory, lock: Lock) -> None:
         self._memory = memory
-        self.lock = lock  # of who uses the memory; when `drop` has it, nobody does
+        self.lock = lock  # held by users of the memory; while `drop` holds it, there are none
         self._by_key: dict[int, Region] = {}
         self._used: set[int] = set()  # indices
         self._indices = itertools.count(1)
@@ -102,7 +102,7 @@ class Regions:
         return index << 8 | low & 0xFF
 
     def add(self, region: Region) -> Region:
-        """Let its key open it. Only where another region is shown in its place may somebody be looking there."""
+        """Make the region accessible by its key. Other threads read its place only if another region is shown there."""
         key = region.key
         kind_there = _KIND.unpack_from(self._memory.bytes, layout.region_at(key) + _KIND_AT)[0]
         with self.lock if kind_there else self.lock.threads:

@@ -31,10 +31,10 @@ class Header(Record):
 
 
 class Copy(Record):
-    """A long copy that another process makes, which has the lock: who polls here and finds nothing takes parts of it.
+    """A long copy of another process, which holds the lock; idle pollers of this process copy parts of it.
 
-    Who makes it takes parts from the end and others from the beginning: each has the same next time, in its cache.
-    While some are left, or helpers, nobody writes another copy. All the rest is written before `left`.
+    The owner takes parts from the end, helpers from the beginning, so that each finds the same parts in its cache next
+    time. While parts or helpers are left, no other copy is written. All other fields are written before `left`.
     """
 
     is_idle: u64  # a poller is idle; set until the next unassisted copy

@@ -7,7 +7,7 @@
     view(Word)                                  kernels: see `atomic`
     print(write_header(Word))                   C
 
-A field is a word of 64 bits, so that whoever reads one reads it whole; `u32` says that only 32 of them are used.
+A field is a word of 64 bits, so that a read is never torn; `u32` says that only 32 of them are used.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a process does to its own rings when others have them too: kernels.
+"""Change the rings of this process that other processes share: kernels.
 
-Python writes words with plain stores, which other processors may see in another order. One call of a kernel does what
-must be seen in order; no other thread of the process runs meanwhile.
+Python writes words with plain stores, which other processors may see in another order. Writes that must be seen in
+order are done by one call of a kernel, during which no other thread of the process runs.
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, no-warn-return-any

@@ -1,10 +1,10 @@
-"""How a process gets the memory of another one's queues: from a socket in the folder of both.
+"""Exchange the memory of queues between processes, over a socket in the folder of both.
 
-    peers = PeerMemories(path, adapter)     a thread of its own gives others this process's
-    peers.peer(path, ...)                   another's, or that of this process; None if nobody is there
+    peers = PeerMemories(path, adapter)     a thread hands the memory of this process to others
+    peers.peer(path, ...)                   the memory of another process, or of this one; None if there is no process
 
-The connection stays open as long as both live: when it ends the other process is gone, however it went, and all paths
-to it are closed.
+The connection stays open while both processes run. When it ends, the other process has ended, and all paths to it are
+closed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class PeerMemory:
 
     def __init__(self, process: int, connection: socket.socket, file: int) -> None:
         self.process, self._connection = process, connection
-        self.uncounted = MeterRecord(is_open=1)  # nobody reads it, and the way takes no time
+        self.uncounted = MeterRecord(is_open=1)  # never read: no time passes on this path
         try:
             self._mapped = mmap.mmap(file, os.fstat(file).st_size, mmap.MAP_SHARED)
         finally:
@@ -59,16 +59,16 @@ class PeerMemory:
 
 
 class PeerMemories:
-    """The adapters of other processes whose memory this one has, and the socket where they get this one's.
+    """The memories of other processes' adapters, and the socket that hands out the memory of this process.
 
-    `ring_here` wakes who waits in this process.
+    `ring_here` wakes the waiting threads of this process.
     """
 
     def __init__(self, path: Path, adapter: Adapter, ring_here: Callable[[], None]) -> None:
         self._path, self.adapter, self._ring_here = path, adapter, ring_here
         runtime.clear(path.parent)
         self._listener = runtime.Listener(path)
-        self._takers: list[socket.socket] = []  # of who has this one's
+        self._takers: list[socket.socket] = []  # connections of processes that have this memory
         self._known: dict[Path, PeerMemory] = {}
         self._taking = threading.Lock()  # threads that connect at the same time map a peer's memory once
         self._uncounted = MeterRecord(is_open=1)
@@ -98,7 +98,7 @@ class PeerMemories:
                 self._forget(path)
 
     def _serve(self) -> None:
-        """Give it to who waits, and forget who left."""
+        """Hand the memory to processes that connect, and drop connections that ended."""
         while (taker := self._listener.accept()) is not None:
             self._takers.append(taker)
             runtime.allow_tracing(self._takers)

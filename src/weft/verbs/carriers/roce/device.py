@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 CAPTURE = "WEFT_VERBS_CAPTURE"
 GUID = 0x0077_65FF_FE00_0000  # and the last 3 bytes of the address
-_POLLED_S, _LOOK_S = 0.003, 0.001  # who has polled so short ago, or waited (2 ms at once), will do it again
+_POLLED_S, _LOOK_S = 0.003, 0.001  # a program that polled this recently, or waited (2 ms at once), will do it again
 
 
 class RoceDevice(Mlx5Device):
