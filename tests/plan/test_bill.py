@@ -113,6 +113,12 @@ def test_power_is_that_of_switches_and_of_both_ends_of_each_cable(unit: Cabling)
     assert {item.name for item in bill.powerless} == {part.name for part in unit.parts if part.power_w is None}
 
 
+def test_only_cables_draw_power_inside_servers_and_fibres_draw_none(unit: Cabling) -> None:
+    bill = make_bill(unit, read_prices())
+    assert {item.inside_w for item in bill.items if item.kind in ("switch", "fibre")} == {0}
+    assert {item.power_w for item in bill.items if item.kind == "fibre"} == {0}
+
+
 def test_servers_are_sold_with_their_cards(unit: Cabling, tmp_path: Path) -> None:
     path = tmp_path / "quotes.toml"
     path.write_text('dgx-h100 = { usd = [250_000, 300_000], source = "an offer", date = 2026-11-02 }')

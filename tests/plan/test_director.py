@@ -76,6 +76,12 @@ def test_prices_of_a_users_file_apply_to_boards(small: Fabric, tmp_path: Path) -
     assert spine.total.low_usd == 20 * 7000
 
 
+def test_a_board_with_several_chips_says_so(small: Fabric) -> None:
+    notes = {item.name: item.note for item in bill_of(small, read_prices()).items if item.kind in ("switch", "board")}
+    assert notes.pop("CS8500 leaf board") == "2 chips of 40 ports"
+    assert set(notes.values()) == {""}
+
+
 @pytest.mark.parametrize("form", ["ibnetdiscover", "lab"])
 def test_a_director_that_is_read_from_a_file_is_billed_the_same(small: Fabric, tmp_path: Path, form: str) -> None:
     path = tmp_path / f"director.{'yaml' if form == 'lab' else 'txt'}"

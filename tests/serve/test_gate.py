@@ -243,6 +243,17 @@ def test_x_remote_user_is_ignored_unless_the_service_trusts_it(start):
     assert status(start(), {"X-Remote-User": "alice"}) == 401
 
 
+# -- the audit log ----------------------------------------------------------------------------------------------------
+
+
+def test_an_invalid_body_is_one_refusal_with_its_reason_in_the_audit_log(start):
+    service = start()
+    assert service.call("ops", "PUT", "/partitions/0x0101", content=b"{").status_code == 400
+    (result,) = [result for actor, what, result in service.audit() if (actor, "0x0101" in what) == ("ops", True)]
+    assert result.startswith("refused: ")
+    assert "invalid body" in result
+
+
 # -- browsers ---------------------------------------------------------------------------------------------------------
 
 
