@@ -99,6 +99,19 @@ def test_the_devices_have_what_it_was_told(managed):
     assert managed.keys("h2/1") == [0xFFFF]
 
 
+def test_a_change_that_waits_when_the_manager_ends_is_refused_and_changes_nothing(managed):
+    before = managed.keys("h2/1")
+    with ThreadPoolExecutor(1) as pool:
+        change = pool.submit(managed.client.allocate, define=[define(managed.guid("h2"))])
+        wait_until(lambda: managed.manager._control_server._waiting)
+        managed.manager._control_server.close()
+        with pytest.raises(SubnetError, match="the subnet manager ends"):
+            change.result()
+    assert managed.keys("h2/1") == before
+    with pytest.raises(SubnetError):
+        managed.client.allocate(define=[define(managed.guid("h2"))])
+
+
 def test_an_order_wakes_the_manager(managed):
     """It does not wait for the end of a pause."""
     with ThreadPoolExecutor(1) as pool:

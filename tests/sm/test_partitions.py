@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.sm.desk import Desk
 
 import weft
 from weft.errors import FileError
@@ -18,6 +19,9 @@ from weft.sm.pkey.partitions import NO_FILE, Everyone, Member, Membership, Parti
 from weft.sm.pkey.partitions_conf import parse_partitions
 from weft.sm.pkey.table_upload import _not_in, _without_what_moves
 from weft.sm.pkey.tables import INBOUND, OUTBOUND, may_talk, wanted_pkeys
+from weft.sm.port_info import _raw_filters
+from weft.wire.bulk import fill
+from weft.wire.smp import SwitchInfo
 
 FABRIC = weft.load("fat-tree:hosts=8,radix=4,speed=HDR")
 SLOT = {name: int(FABRIC.first_port[node]) for node, name in enumerate(FABRIC.nodes.name)}
@@ -405,3 +409,20 @@ def test_a_key_that_moves_to_another_port_is_removed_before_it_is_written_there(
     assert first.tolist() == [[0x8002, 0], [0x8002, 0]]
     expected[1, 1] = 0x8003
     assert not list(_without_what_moves(current, expected))
+
+
+@pytest.mark.parametrize("can_inbound", [0, 1])
+@pytest.mark.parametrize("can_outbound", [0, 1])
+@pytest.mark.parametrize("enforced", [0, INBOUND, OUTBOUND, INBOUND | OUTBOUND])
+def test_raw_packets_are_filtered_where_keys_are_checked_and_the_switch_can(can_inbound, can_outbound, enforced):
+    view = Desk("star:hosts=2").view
+    fill(view.switch_info, SwitchInfo.filter_raw_inbound_cap, can_inbound)
+    fill(view.switch_info, SwitchInfo.filter_raw_outbound_cap, can_outbound)
+    slots = view.plugged[view.is_switch[view.fabric.ports.node[view.plugged]]]
+    filters = {
+        field.name: value.tolist() for _, field, value in _raw_filters(view, slots, np.full(2, enforced, np.uint8))
+    }
+    assert filters == {
+        "filter_raw_inbound": [int(bool(enforced & INBOUND) and can_inbound)] * 2,
+        "filter_raw_outbound": [int(bool(enforced & OUTBOUND) and can_outbound)] * 2,
+    }

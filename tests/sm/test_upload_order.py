@@ -14,7 +14,7 @@ from weft.fabric import faults
 from weft.fabric.tables import NO_ROUTE
 from weft.routing.engine import Options, Subnet
 from weft.routing.route import reroute, route
-from weft.sm.ucast.upload_order import plan_upload
+from weft.sm.ucast.upload_order import _idle, plan_upload
 from weft.sm.ucast.upload_waits import NO_SWITCH, find_circle, lightest, scratch_for
 
 
@@ -193,6 +193,15 @@ def test_a_switch_whose_tables_nobody_knows_is_written_whole():
     plan = plan_upload(RING, new, new, in_use=True, known=np.array([True, False, True]))
     assert [(wave.switch.tolist(), wave.block.tolist()) for wave in plan.waves] == [([1, 1], [0, 1])]
     assert np.array_equal(plan.waves[0].ports.reshape(-1), new[1])
+
+
+def test_a_switch_is_idle_if_it_drops_everything_and_no_table_leads_to_it():
+    """Packets to an adapter lead to no switch."""
+    table = ring_tables([1, 3, NO_ROUTE])
+    assert _idle(RING, table).tolist() == [False, False, True]
+    table[1, 2] = 2
+    assert _idle(RING, table).tolist() == [False, False, False]
+    assert _idle(RING, ring_tables([NO_ROUTE, NO_ROUTE, NO_ROUTE])).all()
 
 
 def test_a_circle_of_waits_is_found_from_a_switch_outside_of_it():

@@ -16,7 +16,8 @@ from weft.mad import faults
 from weft.mad.local import LocalCarrier
 from weft.routing.patterns import host_ports
 from weft.tenants.drivers.partition_files import write_partitions
-from weft.tenants.isolation import prove_isolation
+from weft.tenants.isolation import _held, prove_isolation
+from weft.tenants.pair_kernels import FULL, LIMITED
 from weft.tenants.partitions import Allocation, Member
 from weft.tenants.reading import read_fabric
 from weft.wire.headers import LNH, LRH, RWH
@@ -249,3 +250,8 @@ def test_every_pair_is_counted_when_not_all_are_named(net, made, monkeypatch):
     net.fabric.tables.sl2vl[:] = 15
     proof = proof_of(net, made[1])
     assert (proof.cut_count, len(proof.cuts)) == (78, 3)
+
+
+def test_empty_entries_of_a_table_and_p_key_0_are_no_membership():
+    keys = np.array([[0x8001, 0, 0x8000], [0, 0x0001, 0xFFFF]], np.uint16)
+    assert _held(keys).tolist() == [[1, 0, FULL], [1, 1, LIMITED], [0x7FFF, 1, FULL]]

@@ -81,6 +81,22 @@ def test_bulk_senders_are_few_and_spread_over_leaves():
     assert (case.sl, case.bulk_sl) == (1, 2)
 
 
+def test_high_priority_against_low_is_simulated_before_more_senders_of_equal_priority():
+    """Blue has senders on three leaves, and no higher priority than storage; red has it, with two senders."""
+    fabric = weft.load("fat-tree:hosts=16,radix=8")
+    intent = {
+        "class": {"mpi": {"share": 50, "priority": "high"}, "bulk": {"share": 20}, "data": {"share": 20}},
+        "tenant": {
+            "red": {"hosts": ["h[1-2]"], "class": "mpi"},
+            "blue": {"hosts": ["h[5-16]"], "class": "data"},
+        },
+        "service": {"storage": {"hosts": ["h[3-4]"], "tenants": "all", "class": "bulk"}},
+    }
+    compiled = compile_intent(parse_intent(intent), planned_inventory(fabric))
+    tenant, load, case = _worst_case(compiled, _Places(fabric))
+    assert (tenant.name, load.name, case.bulk) == ("red", "storage", ["h3/1", "h4/1"])
+
+
 def test_a_server_with_several_adapters_has_its_ports():
     result = planned_inventory(weft.load("superpod:su=1"))
     of_one = [port for port in result.ports if port.host == "dgx1"]

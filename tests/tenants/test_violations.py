@@ -21,11 +21,11 @@ from weft.mad.packets import bad_q_key
 from weft.tenants.drivers.partition_files import write_partitions
 from weft.tenants.partitions import Allocation
 from weft.tenants.reading import read_fabric
-from weft.tenants.violations import KEY_TRAPS, Watch, attribute, count_violations
+from weft.tenants.violations import KEY_TRAPS, Watch, _own, attribute, count_violations
 from weft.wire.mad import Method
 from weft.wire.notice import BadKeyDetails, BadMKeyDetails, BadSwitchPKeyDetails, GmpNotice, Notice, Trap
 from weft.wire.sa import SaAttribute, SaMad
-from weft.wire.smp import Smp
+from weft.wire.smp import Smp, SmpAttribute
 
 
 @pytest.fixture(params=["both", "off"])
@@ -218,6 +218,21 @@ def test_reports_that_have_arrived_are_confirmed_and_end_with_the_wait(wait_s):
     assert [each.trap_number for each in watch.notices(wait_s)] == [257]
     assert carrier.posted == [(Method.REPORT_RESP, 7)]
     assert bool(carrier.polled_s) is (wait_s > 0)
+
+
+class Silent:
+    """A carrier without answers."""
+
+    def send(self, mad, to=None, **how):
+        return 1
+
+    def poll(self, wait_s, *, only):
+        return [(only, None)]
+
+
+def test_a_port_that_does_not_answer_is_reported():
+    with pytest.raises(SubnetError, match="the local port does not answer P_KEY_TABLE: check that it is up"):
+        _own(Silent(), SmpAttribute.P_KEY_TABLE)
 
 
 @pytest.mark.parametrize(("answers", "ended"), [(True, [1, 2, 3]), (False, [1])])

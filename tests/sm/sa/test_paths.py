@@ -9,6 +9,7 @@ import pytest
 
 from weft.fabric.rates import speed
 from weft.fabric.tables import NO_ROUTE
+from weft.sm.conf.options import Options
 from weft.sm.conf.qos_options import Qos
 from weft.sm.mcast.groups import Group, Member
 from weft.sm.pkey.partitions import Everyone, Membership, Partition, Partitions
@@ -93,6 +94,17 @@ def test_ends_may_be_given_by_lid_gid_or_both(tree):
     assert get(tree, slid=tree.lid("h2"), dlid=tree.lid("h9")) == expected
     assert get(tree, source="h2", dlid=tree.lid("h9")) == expected
     assert get(tree, source="h2", slid=tree.lid("h2"), destination="h9") == expected
+
+
+def test_a_path_has_the_source_gid_that_was_asked_for(make_subnet):
+    """Link-local GIDs work in a subnet with a prefix of its own."""
+    prefix = 0xFEC0_0000_0000_0001
+    requests = make_subnet("star:hosts=3", options=Options(subnet_prefix=prefix))
+    _, (record,) = get(requests, source="h1", destination="h2")
+    assert record.sgid == requests.gid("h1")
+    own = prefix << 64 | requests.gid("h1") & (1 << 64) - 1
+    _, (record,) = get(requests, sgid=own, destination="h2")
+    assert (record.sgid, record.dgid) == (own, prefix << 64 | requests.gid("h2") & (1 << 64) - 1)
 
 
 def test_a_path_to_oneself_takes_no_time(tree):
