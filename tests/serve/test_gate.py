@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import select
 import socket
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,8 +18,10 @@ from tests.serve.service import Service, basic
 from weft.errors import ConfigError
 from weft.serve import access, rates
 from weft.serve.access import Role, new_user, put_user
+from weft.serve.gate import Gate, _Body, _Refusal
 from weft.serve.rates import Load, Rates
-from weft.serve.settings import client_address, read_networks, site
+from weft.serve.settings import Settings, client_address, read_networks, site
+from weft.serve.store import StoreError
 
 WRONG = {"Authorization": "Bearer weft_wrong"}
 
@@ -243,6 +247,53 @@ def test_x_remote_user_is_ignored_unless_the_service_trusts_it(start):
     assert status(start(), {"X-Remote-User": "alice"}) == 401
 
 
+# -- bodies -----------------------------------------------------------------------------------------------------------
+
+
+def read_body(*messages: dict[str, Any], **headers: str) -> str | tuple[int, str]:
+    """Return the body that the gate reads from messages, or its refusal; without an end it waits for more."""
+    settings = Settings(most_body_bytes=4, most_held_bytes=6, timeout_s=0.01 if len(messages) == 1 else PATIENCE_S)
+    gate, waiting = Gate(None, settings, None, None), [*messages]  # type: ignore[arg-type]
+
+    async def receive() -> dict[str, Any]:
+        return waiting.pop(0) if waiting else await asyncio.Event().wait()  # type: ignore[return-value]
+
+    body = _Body(("user", "a"), bytearray())
+    named = Headers({name.replace("_", "-"): value for name, value in headers.items()})
+    try:
+        asyncio.run(gate._read(named, receive, body))
+    except _Refusal as refusal:
+        return int(refusal.status), refusal.detail
+    return body.content.decode()
+
+
+def part(content: bytes, *, more: bool = False) -> dict[str, Any]:
+    return {"type": "http.request", "body": content, "more_body": more}
+
+
+GONE = {"type": "http.disconnect"}
+LARGE = (413, "the body is larger than 4 bytes")
+
+
+@pytest.mark.parametrize(
+    ("messages", "headers", "expected"),
+    [
+        ([part(b"ab", more=True), part(b"cd")], {}, "abcd"),
+        ([{"type": "http.request"}], {}, ""),
+        ([part(b"abcd")], {"content_length": "4"}, "abcd"),
+        ([part(b"abcd")], {"content_length": "5"}, LARGE),
+        ([part(b"abcd")], {"content_length": "x5"}, "abcd"),
+        ([part(b"abcde")], {}, LARGE),
+        ([part(b"ab", more=True), part(b"cde")], {}, LARGE),
+        ([part(b"abcdefg")], {}, (429, "more than 6 bytes in concurrent bodies: try later")),
+        ([part(b"ab", more=True), GONE], {}, (400, "the client disconnected before the end of the body")),
+        ([part(b"ab", more=True)], {}, (408, "the request was not complete within 0.01 s")),
+    ],
+)
+def test_a_body_is_read_whole_or_refused(messages, headers, expected):
+    assert read_body(*messages, **headers) == expected
+
+
 # -- the audit log ----------------------------------------------------------------------------------------------------
 
 
@@ -252,6 +303,33 @@ def test_an_invalid_body_is_one_refusal_with_its_reason_in_the_audit_log(start):
     (result,) = [result for actor, what, result in service.audit() if (actor, "0x0101" in what) == ("ops", True)]
     assert result.startswith("refused: ")
     assert "invalid body" in result
+
+
+def test_a_request_that_cannot_be_logged_has_one_answer():
+    line: Future[None] = Future()
+    line.set_exception(StoreError("the disk is full"))
+    ledger, sent = SimpleNamespace(submit=lambda *words: line), []
+
+    async def send(message: dict[str, Any]) -> None:
+        sent.append(message)
+
+    async def answer() -> None:
+        gate = Gate(None, Settings(), ledger, None)  # type: ignore[arg-type]
+        noted = gate._with_audit({"type": "http", "method": "POST", "path": "/x", "state": {}}, send, "ops", b"{}")
+        await noted({"type": "http.response.start", "status": 200, "headers": []})
+        await noted({"type": "http.response.body", "body": b"done"})
+
+    asyncio.run(answer())
+    assert [message["type"] for message in sent] == ["http.response.start", "http.response.body"]
+    assert sent[0]["status"] == 503
+    assert b"could not be added to the audit log: the disk is full" in sent[1]["body"]
+
+
+def test_the_default_limits_of_a_caller():
+    limits = Settings()
+    assert (limits.rate_per_s, limits.failures_per_s, limits.timeout_s) == (1000, 5, 60)
+    assert (limits.most_at_once, limits.most_held_bytes, limits.most_body_bytes) == (250, 16 << 20, 4 << 20)
+    assert (limits.host, limits.port, limits.is_insecure, limits.trusted_proxies) == ("127.0.0.1", 0, False, ())
 
 
 # -- browsers ---------------------------------------------------------------------------------------------------------
