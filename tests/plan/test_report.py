@@ -154,3 +154,10 @@ def test_a_power_that_nobody_knows_is_not_nothing() -> None:
     """The catalog has no watts of an SN4700."""
     plan = make_plan(size(Request(servers=2, switch="SN4700")))
     assert "The power of the fabric is unknown." in words(to_html(plan))
+
+
+def test_the_floor_of_many_racks_is_a_file_beside_the_page(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("weft.plan.report._MOST_RACKS", len(plan.racks.names) - 1)
+    text = to_html(plan)
+    assert 'href="floor.svg"' in text
+    assert text.count("<iframe") == len(split_row(plan.racks, 0))

@@ -102,8 +102,7 @@ def plan(
             raise ConfigError("--compare takes the size of a cluster, --prices and --json or --csv only")
         _compare(sizing, prices, form)
         return
-    gc.set_threshold(200_000)  # a large plan has millions of objects and few cycles: collections took 8 % of its time
-    with progress_bar("sizing the fabric") as change:
+    with _without_collections(), progress_bar("sizing the fabric") as change:
 
         def describe(step: str) -> None:
             change(description=step)
@@ -166,6 +165,18 @@ def _compare(sizing: Sizing, prices: Path | None, form: Form) -> None:
 
 def _share(value: float | None) -> str | None:
     return None if value is None else f"{value:.3f}"
+
+
+@contextmanager
+def _without_collections() -> Iterator[None]:
+    """Keep unused cycles in memory: a large plan has millions of objects and few cycles, and searches take a sixth."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 @contextmanager

@@ -177,6 +177,11 @@ class FabricBuilder:
             known_names: set[str] = set()
             repeated = next(name for name in self._names if name in known_names or known_names.add(name))  # type: ignore[func-returns-value]
             raise ConfigError(f"two nodes are called {repeated!r}: names must be unique")
+        tails = {name.partition("/")[1:] for name in self._names}  # parts of servers share names
+        no_blanks = "\n".join(self._names).split() == self._names
+        if no_blanks and "/" not in {name[0] for name in self._names}:
+            if all(_NAME.fullmatch(f"x{slash}{tail}") for slash, tail in tails):
+                return
         for name in self._names:
             if not _NAME.fullmatch(name):
                 raise ConfigError(

@@ -30,6 +30,7 @@ from weft.version import __version__
 if TYPE_CHECKING:
     from weft.plan.plan import Plan
 
+_MOST_RACKS = 1_000  # on the floor plan in the page; that of more racks is a separate file
 _MOST_ROWS = 4  # of racks in the page; elevations of more rows are separate files
 BESIDE = ("bill.csv", "cables.csv", "cables.ndt", "fabric.yaml", "fabric.svg", "plan.json")
 _BODY = """<h1>Plan for {spec}</h1>
@@ -242,6 +243,9 @@ def _floor(cabling: Cabling) -> str:
     where, cables = cabling.trays.fullest
     bundles = count(cabling.bundles, "bundle")
     note = f"{bundles}, each between two racks. The fullest is {where}: {count(cables, 'cable')}." if cables else ""
+    if len(cabling.racks.names) > _MOST_RACKS:
+        note = f'{note} In the folder of this page: <a href="floor.svg">floor.svg</a>.'
+        return f'<p class="note">{note.strip()}</p>'
     return picture(lay_out_floor(cabling), "From above, to scale", note, natural=True)
 
 

@@ -142,15 +142,15 @@ class Painter:
             role=Role.BLOCK,
             title=f"{span([parts.names[host] for host in hosts])}\n{number}",
             names=tuple(parts.names[host] for host in hosts) if whole else (),
-            nodes=tuple(node for host in hosts for node in parts.nodes[host]) if whole else (),
-            links=tuple(link for host in hosts for link in parts.inner_links[host]) if whole else (),
+            nodes=tuple(itertools.chain.from_iterable(map(parts.nodes.__getitem__, hosts))) if whole else (),
+            links=tuple(itertools.chain.from_iterable(map(parts.inner_links.__getitem__, hosts))) if whole else (),
         )
         index = self.canvas.box(block)
         self._mark_inside(block.links, block.x, block.y)
         if whole:
             self.box.update(dict.fromkeys(hosts, index))
-            for host in hosts:
-                self.feet.update(dict.fromkeys(self.cables.get(host, []), self.canvas.place(x, y)))
+            cables = itertools.chain.from_iterable(self.cables.get(host, ()) for host in hosts)
+            self.feet.update(dict.fromkeys(cables, self.canvas.place(x, y)))
             if width >= 9:
                 text = f"{len(hosts):,}"
                 self.canvas.text(x, y + height / 2, text, 9, angle_deg=0.0 if text_width(text, 9) < width else -90.0)

@@ -71,16 +71,17 @@ def to_ndt(cabling: Cabling) -> str:
     labels = _speeds(cabling)
     rate_mbit_s = np.rint(cabling.fabric.link_rate_gbit_s[cabling.link] * 1000).astype(np.int64)
     blank = [""] * len(cabling)
+    (racks_low, units_low), (_, units_high) = (_positions(cabling, end) for end in (cabling.low_box, cabling.high_box))
     by_name = {
-        "rack #": _positions(cabling, cabling.low_box)[0],
-        "U height": _positions(cabling, cabling.low_box)[1],
+        "rack #": racks_low,
+        "U height": units_low,
         "StartDevice": [device for device, _ in ends[0]],
         "StartPort": [port for _, port in ends[0]],
         "StartDeviceLocation": [place[box] for box in cabling.low_box.tolist()],
         "EndDevice": [device for device, _ in ends[1]],
         "EndPort": [port for _, port in ends[1]],
         "EndDeviceLocation": [place[box] for box in cabling.high_box.tolist()],
-        "U height_1": _positions(cabling, cabling.high_box)[1],
+        "U height_1": units_high,
         "LinkType": ["Data"] * len(cabling),
         "Speed": list(map(str, rate_mbit_s.tolist())),
         "_2": [f"{label} cable" for label in labels],

@@ -107,11 +107,14 @@ def _add_identity(fabric: Fabric, entries: dict[str, Entry]) -> None:
 def _different_nodes(fabric: Fabric, rebuilt: Fabric) -> NDArray[np.intp]:
     """Return the nodes that reading back does not reproduce."""
     ours, ports, tables = fabric.nodes, fabric.ports, fabric.tables
-    theirs = rebuilt.nodes.take(np.array([rebuilt.node_index[name] for name in ours.name], np.intp))
-    differs = np.fromiter(map(str.__ne__, ours.description, theirs.description), bool, len(ours))
+    theirs, index = rebuilt.nodes, rebuilt.node_index
+    same_order = theirs.name == ours.name
+    place = np.arange(len(ours)) if same_order else np.array([index[name] for name in ours.name], np.intp)
+    described = theirs.description if same_order else map(theirs.description.__getitem__, place.tolist())
+    differs = np.fromiter(map(str.__ne__, ours.description, described), bool, len(ours))
     for key in ("vendor_id", "device_id", "guid", "system_guid"):
-        differs |= getattr(ours, key) != getattr(theirs, key)
-    differs |= (ours.kind == NodeKind.SWITCH) & (ours.enhanced_port_0 != theirs.enhanced_port_0)
+        differs |= getattr(ours, key) != getattr(theirs, key)[place]
+    differs |= (ours.kind == NodeKind.SWITCH) & (ours.enhanced_port_0 != theirs.enhanced_port_0[place])
     counts = (ours.kind != NodeKind.SWITCH)[ports.node]
     follow = ours.guid[ports.node] + np.where(counts, ports.number, 0).astype(np.uint64)
     differs[ports.node[(ports.guid != follow) | (tables.lid != 0) | (tables.lmc != 0)]] = True
