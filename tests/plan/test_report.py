@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import weft
-from weft.plan import folder
+from weft.plan import folder, report
 from weft.plan.elevation import split_row
 from weft.plan.floor.parts import list_parts
 from weft.plan.floor.racks import row_name
@@ -157,7 +157,7 @@ def test_a_power_that_nobody_knows_is_not_nothing() -> None:
 
 
 def test_the_floor_of_many_racks_is_a_file_beside_the_page(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("weft.plan.report._MOST_RACKS", len(plan.racks.names) - 1)
+    monkeypatch.setattr(report, "_MOST_RACKS", len(plan.racks.names) - 1)
     text = to_html(plan)
     assert 'href="floor.svg"' in text
     assert text.count("<iframe") == len(split_row(plan.racks, 0))

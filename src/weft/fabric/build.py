@@ -179,9 +179,9 @@ class FabricBuilder:
             raise ConfigError(f"two nodes are called {repeated!r}: names must be unique")
         tails = {name.partition("/")[1:] for name in self._names}  # parts of servers share names
         no_blanks = "\n".join(self._names).split() == self._names
-        if no_blanks and "/" not in {name[0] for name in self._names}:
-            if all(_NAME.fullmatch(f"x{slash}{tail}") for slash, tail in tails):
-                return
+        begun = no_blanks and "/" not in {name[0] for name in self._names}
+        if begun and all(_NAME.fullmatch(f"x{slash}{tail}") for slash, tail in tails):
+            return
         for name in self._names:
             if not _NAME.fullmatch(name):
                 raise ConfigError(
