@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 
 import pytest
@@ -115,3 +116,24 @@ def test_training_counts_the_servers_and_no_host_of_ufm(capsys, tmp_path):
     )
     assert messages["upkeep"]["tokens_per_s"] > 0
     assert messages == json.loads((tmp_path / "p" / "plan.json").read_text())
+
+
+def test_the_rest_of_a_plan_is_printed_and_written(capsys, tmp_path):
+    (tmp_path / "phases.toml").write_text("[[phase]]\ndate = 2027-03-01\nservers = 8\n")
+    phases = ["--phases", str(tmp_path / "phases.toml")]
+    around = ["--storage-fabric", "ndr:2", "--management-fabric", "eth-100-tcp", "--spares", "0.9", *phases]
+    app(["plan", "--gpus", "64", *around, "--folder", str(tmp_path / "p")])
+    out = capsys.readouterr().out
+    assert "Storage network: 1 switch, 20 cables, 1 more rack, " in " ".join(out.split())
+    assert re.search(r"QM9700 +2 +0.05 +1", out)
+    assert re.search(r"phase 1 +2027-03-01 +2026-12-07 +8 +1 ", out)
+    written = {path.name for path in (tmp_path / "p").iterdir()}
+    assert {"power.csv", "spares.csv", "phases.csv", "storage-cables.csv", "management-bill.csv"} <= written
+    site = json.loads((tmp_path / "p" / "plan.json").read_text())["site"]
+    assert [network["name"] for network in site["networks"]] == ["storage", "management"]
+    assert site["phases"][0]["order_by"] == "2026-12-07"
+
+
+def test_rates_without_spares_are_refused(tmp_path):
+    with pytest.raises(ConfigError, match=r"give --spares 0\.99 too"):
+        app(["plan", "--gpus", "64", "--failure-rates", str(tmp_path / "rates.toml"), "--json"])

@@ -107,6 +107,12 @@ def plan(
     prices: PathLike | Prices | None = None,
     optimise: bool = False,
     train: str | None = None,
+    storage_fabric: str | None = None,
+    management_fabric: str | None = None,
+    spares: float | None = None,
+    lead_weeks: float | None = None,
+    failure_rates: PathLike | None = None,
+    phases: PathLike | None = None,
     folder: PathLike | None = None,
     stop: Callable[[], bool] = lambda: False,
     progress: Progress = lambda step: None,
@@ -141,6 +147,18 @@ def plan(
         Move switches to reduce the cost of cables.
     train
         Also compute the cost of training this model.
+    storage_fabric
+        Also plan a storage network: a fabric of the catalog and the number of storage servers, `ndr:16`.
+    management_fabric
+        Also plan a management network of this fabric: `eth-100-tcp`.
+    spares
+        Also compute spare parts, so many that with this probability none runs out: 0.99.
+    lead_weeks
+        Weeks from order to delivery, for spares and phases; 12 by default.
+    failure_rates
+        A TOML file with your own failure rates.
+    phases
+        A TOML file with the dates on which parts of the plan run.
     folder
         Write the report, the bill and the list of cables to this folder.
     stop
@@ -163,6 +181,7 @@ def plan(
     """
     from weft.plan.folder import check_folder, write_folder
     from weft.plan.plan import make_plan
+    from weft.plan.site import LEAD_WEEKS, Wishes
     from weft.plan.size import Size
 
     price_list, hall = _read_prices(prices), _read_room(room)
@@ -176,11 +195,27 @@ def plan(
         "grow_to": grow_to,
     }
     sized = spec if isinstance(spec, Size) else size_cluster(spec, options | {"ufm_hosts": ufm_hosts or None})
+    wishes = Wishes(
+        storage=storage_fabric,
+        management=management_fabric,
+        spares=None if spares is None else read_number("--spares", spares),
+        lead_weeks=LEAD_WEEKS if lead_weeks is None else read_number("--lead-weeks", lead_weeks),
+        failures=None if failure_rates is None else read_path("--failure-rates", failure_rates),
+        phases=None if phases is None else read_path("--phases", phases),
+    )
     target = None if folder is None else read_path("--folder", folder)
     if target is not None:
         check_folder(target)  # before the work, not after it
     result = make_plan(
-        sized, room=hall, prices=price_list, model=train, move=optimise, look=True, stop=stop, progress=progress
+        sized,
+        room=hall,
+        prices=price_list,
+        model=train,
+        move=optimise,
+        look=True,
+        wishes=wishes,
+        stop=stop,
+        progress=progress,
     )
     if target is not None:
         write_folder(result, target, progress)

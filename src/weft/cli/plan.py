@@ -18,6 +18,8 @@ from weft.cli.output import Cell, check_explain, console, print_data, progress_b
 from weft.errors import ConfigError
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from weft.plan.plan import Plan
 
 
@@ -51,7 +53,27 @@ class Sizing:
     """Reserve the place of one server for two UFM hosts."""
 
 
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Around:
+    """The parts of the site to plan besides the fabric."""
+
+    storage_fabric: str | None = None
+    """Also plan a storage network: a fabric and its number of storage servers, ndr:16."""
+    management_fabric: str | None = None
+    """Also plan a management network: a fabric of `weft catalog`, eth-100-tcp."""
+    spares: float | None = None
+    """Also list spare parts: so many that with this probability none runs out before new ones arrive, 0.99."""
+    lead_weeks: float | None = None
+    """Weeks from order to delivery, for spares and phases. [default: 12]"""
+    failure_rates: File = None
+    """A TOML file with your own failure rates of parts, for --spares."""
+    phases: File = None
+    """A TOML file with the dates on which parts of the plan run: bills and order dates for each."""
+
+
 DEFAULT_SIZING = Sizing()
+DEFAULT_AROUND = Around()
 
 
 def plan(
@@ -64,6 +86,7 @@ def plan(
     compare: bool = False,
     optimise: bool = False,
     train: str | None = None,
+    around: Around = DEFAULT_AROUND,
     folder: Path | None = None,
     explain: bool = False,
     form: Form = TABLES,
@@ -98,7 +121,8 @@ def plan(
 
     check_explain(explain, form)
     if compare:
-        if spec is not None or folder is not None or room is not None or optimise or train or explain:
+        others = (spec, folder, room, optimise or None, train, explain or None, *vars(around).values())
+        if any(option is not None for option in others):
             raise ConfigError("--compare takes the size of a cluster, --prices and --json or --csv only")
         _compare(sizing, prices, form)
         return
@@ -116,6 +140,7 @@ def plan(
                 prices=prices,
                 optimise=optimise,
                 train=train,
+                **vars(around),
                 folder=target,
                 stop=stop,
                 progress=describe,
@@ -206,6 +231,8 @@ def _print(plan: Plan, explain: bool) -> None:
     for sentence in _answer(plan):
         out.print(sentence, markup=False)
     out.print(table("", ("item", "number", "part", "medium", "metres"), [*_switch_rows(plan), *_cable_rows(plan)]))
+    for text in _around(plan):
+        out.print(text, markup=False)
     if explain:
         for name, value in _details(plan):
             out.print(f"{name:<10}{value}", markup=False)
@@ -268,6 +295,39 @@ def _cable_rows(plan: Plan) -> Iterator[tuple[Cell, ...]]:
         yield f"{run.between} cables", run.count, run.part, _medium(run.medium), _metres(run.shortest_m, run.longest_m)
 
 
+def _around(plan: Plan) -> Iterator[RenderableType]:
+    """Yield lines and tables on the networks, spares and phases that were wished for."""
+    from weft.draw.parts import count
+
+    site = plan.site
+    for network in site.networks:
+        switches, cables = count(network.switches, "switch"), count(len(network.cabling), "cable")
+        parts = f"{switches}, {cables}, {count(network.new_racks, 'more rack')}"
+        yield f"{network.name.capitalize()} network: {parts}, {network.bill.total.short} USD."
+        if network.bill.missing:
+            yield f"No price: {', '.join(map(str, network.bill.missing))}."
+    if site.spares:
+        rows = [
+            (spare.part, spare.length_m, spare.installed, round(spare.failures_per_year, 2), spare.spares)
+            for spare in site.spares
+        ]
+        yield table("Spares", ("part", "m", "installed", "failures a year", "spares"), rows)
+    if site.phases:
+        dates = [
+            (
+                phase.name,
+                str(phase.date),
+                str(phase.first_order),
+                phase.servers,
+                phase.count("switch", "board"),
+                phase.count("cable", "fibre"),
+                phase.total.short,
+            )
+            for phase in site.phases
+        ]
+        yield table("Phases", ("phase", "runs", "order by", "servers", "switches", "cables", "USD"), dates)
+
+
 def _medium(name: str) -> str:
     return name if name in ("ACC", "AOC", "DAC") else name.lower()
 
@@ -283,6 +343,10 @@ def _details(plan: Plan) -> Iterator[tuple[str, str]]:
     rows = "one row" if facts["rows"] == 1 else f"{facts['rows']} rows"
     total, most = _kilowatts(facts["racks_power_w"]), _kilowatts(facts["fullest_rack_w"])
     yield "racks", f"{facts['racks']:,} in {rows}, {total} in total, at most {most} in one"
+    power = facts["site"]["power"]
+    air = f"{power['air_m3_h']:,.0f} m³/h of air {plan.racks.room.air_delta_k:g} K warmer"
+    feeds = f"{power['pdus']:,.0f} PDUs on {plan.racks.room.feeds} feeds"
+    yield "supply", f"{feeds}; {power['heat_btu_h']:,.0f} BTU/h of heat, {air}"
     where, cables = plan.cabling.trays.fullest
     metres = f"{facts['cables_m']:,.0f} m in {facts['bundles']:,} bundles"
     yield "cables", f"{metres}; the fullest is {where} with {cables:,}" if cables else metres

@@ -32,6 +32,7 @@ _MAKERS = {Technology.INFINIBAND: "InfiniBand", Technology.ETHERNET: "Ethernet",
 _CABLES = {Medium.DAC: "DAC cable", Medium.ACC: "ACC cable", Medium.AOC: "AOC cable"}  # per link
 DIRECTOR_PARTS = ("chassis", "leaf board", "spine board", "management module")
 TRANSCEIVER, FIBRE = "transceiver port", "fibre"
+MANAGEMENT_SWITCH, COPPER = "management switch of 48 × 1GbE", "Cat 6 cable"  # no price was found for either
 _FAST, _FAST_GBIT_S = "800G", 800  # parts of this rate have separate default prices
 _HINT = "`weft catalog` lists parts."
 _FORM = 'one number or a band [low, high] of USD from 0 up: { usd = [400, 600], source = "...", date = 2026-11-02 }'
@@ -243,6 +244,8 @@ def _names() -> tuple[str, ...]:
         *_CABLES.values(),
         TRANSCEIVER,
         FIBRE,
+        MANAGEMENT_SWITCH,
+        COPPER,
         ELECTRICITY,
         YEARS,
         PUE,

@@ -12,6 +12,12 @@ plan       the whole plan: size, racks, cables, bill, upkeep
 candidates  topologies side by side
 growth/    from today's fabric to a larger one, in steps without an outage
 audit/     a built fabric compared with its plan, as a walk
+site       the parts of a plan besides its fabric
+phases     dates on which parts of a plan run: bills and orders
+networks   storage and management networks in the racks of a plan
+spares     spare parts by failure rates
+power      feeds, PDUs and cooling of racks
+neighbours  a note where one more server costs less
 upkeep     electricity, years of use, and the cost of training tokens
 optimise   better positions for switches
 search     the kernel of `optimise`

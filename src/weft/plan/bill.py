@@ -31,7 +31,7 @@ from weft.fabric.model import Fabric
 from weft.fabric.prices import DIRECTOR_PARTS, FIBRE, Band, Price, Prices
 from weft.plan.floor.cables import Cabling, cable
 from weft.plan.floor.parts import Part, list_parts
-from weft.plan.floor.racks import place
+from weft.plan.floor.racks import Racks, place
 from weft.plan.floor.room import Room
 
 KINDS = ("switch", "board", "adapter", "cable", "transceiver", "fibre")
@@ -245,11 +245,16 @@ def make_bill(cabling: Cabling, prices: Prices) -> Bill:
     """Return the bill of a cabling: switches, adapters with a network cable, and network cables."""
     fabric = cabling.fabric
     return Bill(
-        items=(*_switches(fabric, prices), *_adapters(fabric, prices), *_cables(cabling, prices)),
-        servers=tuple(_servers(cabling, prices)),
+        items=list_items(fabric, cabling, prices),
+        servers=list_servers(cabling.racks, prices),
         gpus=len(fabric.of_kind(NodeKind.GPU)),
         links=len(cabling),
     )
+
+
+def list_items(fabric: Fabric, cabling: Cabling, prices: Prices) -> tuple[Item, ...]:
+    """Return the lines for the switches and adapters of a fabric, and for the cables of a cabling."""
+    return (*_switches(fabric, prices), *_adapters(fabric, prices), *_cables(cabling, prices))
 
 
 def _models(fabric: Fabric, nodes: np.ndarray) -> list[str]:
@@ -358,10 +363,11 @@ def _part(part: Part, entry: catalog.Cable, prices: Prices) -> Item:
     )
 
 
-def _servers(cabling: Cabling, prices: Prices) -> list[Item]:
-    racks = cabling.racks
-    models = Counter(racks.models[box] for box in np.flatnonzero(racks.tier == 0).tolist())
-    return [server_item(model, count, prices) for model, count in sorted(models.items())]
+def list_servers(racks: Racks, prices: Prices, among: NDArray[np.bool_] | None = None) -> tuple[Item, ...]:
+    """Return the lines for the servers of racks, or for those `among` some of the boxes."""
+    boxes = np.flatnonzero((racks.tier == 0) & (True if among is None else among))
+    models = Counter(racks.models[box] for box in boxes.tolist())
+    return tuple(server_item(model, count, prices) for model, count in sorted(models.items()))
 
 
 def _box(model: str) -> catalog.Server | None:

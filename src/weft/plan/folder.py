@@ -5,6 +5,8 @@ bill.csv        parts to order
 cables.csv      every cable with its labels, racks and length
 cables.ndt      the same for UFM
 floor.svg, racks/row-A.svg, fabric.svg
+power.csv       feeds, PDUs and cooling of each rack
+spares.csv, phases.csv, storage-bill.csv, storage-cables.csv, management-bill.csv, management-cables.csv
 report.html     everything on one page
 plan.json       all figures
 """
@@ -27,14 +29,22 @@ from weft.fabric import files
 from weft.plan.bill import to_csv as bill_to_csv
 from weft.plan.elevation import draw_row, row_file
 from weft.plan.floor.schedule import to_csv, to_ndt
+from weft.plan.phases import to_csv as phases_to_csv
 from weft.plan.pictures import draw_floor
 from weft.plan.plan import Plan
+from weft.plan.power import to_csv as power_to_csv
 from weft.plan.report import to_html
+from weft.plan.site import Site
 from weft.plan.size import Size
+from weft.plan.spares import to_csv as spares_to_csv
 
 FILES = (
     *("fabric.yaml", "bill.csv", "cables.csv", "cables.ndt", "floor.svg", "fabric.svg", "report.html", "plan.json"),
-    "racks",
+    *("racks", "power.csv"),
+)
+SITE_FILES = (  # those that a plan has if they were wished for
+    *("spares.csv", "phases.csv"),
+    *(f"{network}-{file}.csv" for network in ("storage", "management") for file in ("bill", "cables")),
 )
 _ROW = re.compile(r"row-[A-Z]+\.svg")
 
@@ -55,7 +65,7 @@ def check_folder(path: Path) -> None:
     way_out = "give another --folder NAME"
     if not path.is_dir() or path.is_symlink():
         raise ConfigError(f"{path} exists and is not a folder; {way_out}")
-    within = [entry for entry in path.iterdir() if entry.name not in FILES]
+    within = [entry for entry in path.iterdir() if entry.name not in (*FILES, *SITE_FILES)]
     within += [entry for entry in (path / "racks").glob("*") if not _ROW.fullmatch(entry.name)]
     if within:
         raise ConfigError(f"{path} has {within[0].relative_to(path)}, which is not part of a plan; {way_out}")
@@ -92,8 +102,23 @@ def _write(plan: Plan, folder: Path, progress: Callable[[str], None]) -> None:
     (folder / "racks").mkdir()
     for row in np.unique(plan.racks.row).tolist():
         draw_row(plan.racks, row, folder / row_file(row))
+    for name, text in site_files(plan.site).items():
+        (folder / name).write_text(text, encoding="utf-8")
     (folder / "report.html").write_text(to_html(plan), encoding="utf-8")
     (folder / "plan.json").write_text(json.dumps(plan.report(), indent=2, default=str) + "\n", encoding="utf-8")
+
+
+def site_files(site: Site) -> dict[str, str]:
+    """Return the texts of the files of a site, by name."""
+    texts = {"power.csv": power_to_csv(site.supplies)}
+    if site.spares:
+        texts["spares.csv"] = spares_to_csv(site.spares)
+    if site.phases:
+        texts["phases.csv"] = phases_to_csv(site.phases)
+    for network in site.networks:
+        texts[f"{network.name}-bill.csv"] = bill_to_csv(network.bill)
+        texts[f"{network.name}-cables.csv"] = to_csv(network.cabling)
+    return texts
 
 
 def _swap(new: Path, path: Path) -> None:

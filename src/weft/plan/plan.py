@@ -26,7 +26,9 @@ from weft.plan.floor.cables import Cabling, cable
 from weft.plan.floor.racks import Racks, note_own_power, place
 from weft.plan.floor.room import Room
 from weft.plan.floor.schedule import tier_names
+from weft.plan.neighbours import note_cheaper
 from weft.plan.optimise import Saving, optimise
+from weft.plan.site import Site, Wishes, plan_site
 from weft.plan.size import Size
 from weft.plan.upkeep import Upkeep, train, upkeep
 from weft.version import __version__
@@ -56,6 +58,7 @@ class Plan:
     prices: Prices
     bill: Bill
     upkeep: Upkeep
+    site: Site  # networks beside the fabric, spares, power and phases
     saving: Saving | None = None  # from moved switches; for a fabric that grows, in the later one
     possible: Saving | None = None  # lower bound on the saving from moving switches, if computed and positive
 
@@ -120,6 +123,7 @@ class Plan:
             "upkeep": self.upkeep.report(),
             "saving": _saving(self.saving) if self.saving else None,
             "possible_saving": _saving(self.possible) if self.possible else None,
+            "site": self.site.report(),
             "assumed": list(self.racks.assumed),
         }
 
@@ -132,13 +136,15 @@ def make_plan(
     model: str | None = None,
     move: bool = False,
     look: bool = False,
+    wishes: Wishes | None = None,
     stop: Callable[[], bool] = lambda: False,
     progress: Progress = lambda message: None,
 ) -> Plan:
     """Place a fabric in racks, cable it, and price it; with a model, also compute the cost of training.
 
     With `move`, switches are moved to reduce the cost of cables; `stop` ends that search with the best result so far.
-    With `look`, a short search finds a lower bound on that saving.
+    With `look`, a short search finds a lower bound on that saving, and a note says so if one more server costs less.
+    `wishes` are the parts of the site besides the fabric.
     """
     prices = prices or read_prices()
     progress("placing racks")
@@ -157,12 +163,29 @@ def make_plan(
     progress("routing cables")
     cabling = cable(_only(racks, sized.fabric) if sized.grows else racks)
     bill = make_bill(cabling, prices)
+    if (
+        look
+        and np.count_nonzero(racks.tier) <= _MOST_LOOKED_AT
+        and (cheaper := note_cheaper(sized, bill, prices, room or Room()))
+    ):
+        sized = replace(sized, notes=(*sized.notes, cheaper))
     run = None
     if model is not None:
         progress(f"training {model}")
         run = train(model, sized.fabric, _wire(sized))
+    progress("planning the site")
+    site = plan_site(wishes or Wishes(), sized, cabling, bill, prices)
     costs = upkeep(bill, prices, run=run)
-    return Plan(size=sized, cabling=cabling, prices=prices, bill=bill, upkeep=costs, saving=saving, possible=possible)
+    return Plan(
+        size=sized,
+        cabling=cabling,
+        prices=prices,
+        bill=bill,
+        upkeep=costs,
+        site=site,
+        saving=saving,
+        possible=possible,
+    )
 
 
 def _saving(saving: Saving) -> dict[str, Any]:

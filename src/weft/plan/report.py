@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _MOST_RACKS = 1_000  # on the floor plan in the page; that of more racks is a separate file
 _MOST_ROWS = 4  # of racks in the page; elevations of more rows are separate files
-BESIDE = ("bill.csv", "cables.csv", "cables.ndt", "fabric.yaml", "fabric.svg", "plan.json")
+BESIDE = ("bill.csv", "cables.csv", "cables.ndt", "fabric.yaml", "fabric.svg", "power.csv", "plan.json")
 _BODY = """<h1>Plan for {spec}</h1>
 <p class="finding">{finding}</p>
 <p class="trust"><b>How far to trust it.</b> {trust}</p>

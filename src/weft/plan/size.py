@@ -86,7 +86,7 @@ def size(request: Request) -> Size:
     now, then = request.servers_for(request.amount), request.servers_for(request.grow_to or request.amount)
     _check_fits(request, then)
     whole = boxes_of(load(_spec(request, then)))
-    today = whole if now == then else _part(whole, now)
+    today = whole if now == then else first_part(whole, now)
     sized = count(whole.spec, today)
     later = sized if today is whole else count(whole.spec, whole)
     notes = (*_notes(request, now, then), *_growth(sized, later, then))
@@ -217,7 +217,7 @@ def _wider(request: Request, servers: int) -> list[catalog.Interconnect]:
     ][:2]
 
 
-def _part(whole: Fabric, servers: int) -> Fabric:
+def first_part(whole: Fabric, servers: int) -> Fabric:
     """Return the first servers and all switches above them."""
     of = whole.nodes.server
     bought = [n < servers or is_ufm(name) for n, name in enumerate(whole.servers)]

@@ -37,6 +37,9 @@ class Room(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     cross_trays: int = 3  # from row to row: at both ends of the rows and in the middle
     slack_m: float = 0.3  # at each end: from the port to the side of the rack, bends, and slack
     switch_gap_u: int = 1  # free units above every switch for its cables: a network rack takes 24 switches
+    feeds: int = 2  # independent power feeds of a rack: A and B, of which each can carry it alone
+    pdu_w: float = 18_400  # of a PDU: 32 A of three phases at 415 V, loaded to 80 %
+    air_delta_k: float = 15.0  # by which air is warmer behind a rack than before it
     switches: Literal["middle", "end", "top"] = "middle"  # leaves: amid the servers, at the row's end, on top of racks
 
     def __post_init__(self) -> None:
@@ -71,13 +74,16 @@ class Room(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
         return self.rack_depth_m + self.aisle_m
 
 
-_WHOLE = ("racks_per_row", "rack_u", "cross_trays", "switch_gap_u")
+_WHOLE = ("racks_per_row", "rack_u", "cross_trays", "switch_gap_u", "feeds")
 _LEAST: dict[str, float] = {
     "rack_u": 1,
     "rack_power_w": 1,
     "rack_width_m": 0.1,
     "rack_depth_m": 0.1,
     "cross_trays": 1,
+    "feeds": 1,
+    "pdu_w": 1,
+    "air_delta_k": 1,
 }
 
 
