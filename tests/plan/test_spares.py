@@ -55,7 +55,8 @@ def test_every_link_fails_once_whatever_it_is_made_of(plan: Plan) -> None:
     links = sum(spare.failures_per_year for spare in spares if spare.kind in ("cable", "transceiver"))
     assert links == pytest.approx(len(plan.cabling) * rates["link"].per_year)
     switches = next(spare for spare in spares if spare.kind == "switch")
-    assert (switches.installed, switches.failures_per_year) == (24, pytest.approx(24 * rates["switch"].per_year))
+    assert switches.installed == 24
+    assert switches.failures_per_year == pytest.approx(24 * rates["switch"].per_year)
     ordered = {part.name for part in list_parts(plan.cabling) if part.kind != "fibre"}
     assert {spare.part for spare in spares} == ordered | {"QM9700", "ConnectX-7"}
     assert len(to_csv(spares).splitlines()) == len(spares) + 1

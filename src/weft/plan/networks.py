@@ -32,7 +32,7 @@ from weft.plan.floor.cables import Cabling, cable
 from weft.plan.floor.racks import Racks, row_name
 from weft.plan.power import find_supplies
 
-STORAGE_U, STORAGE_PORTS = 2, 2  # of a storage server
+STORAGE_U, STORAGE_PORTS = 2, 2  # a storage server's height and ports
 CONTROLLERS, UPLINKS = 48, 2  # of a management switch of 1 Gbit/s
 
 
@@ -77,7 +77,7 @@ class _Ends:
     box: NDArray[np.int64]  # [port] -> box; new ones follow those of the plan
     names: list[str]  # [port]
     boxes: Sequence[str] = ()  # new
-    height_u: int = 1  # of a new box
+    height_u: int = 1  # the height of new boxes
     in_rows: bool = False  # new boxes stand in racks of the plan, and need no new ones
 
 

@@ -143,7 +143,7 @@ def make_plan(
     """Place a fabric in racks, cable it, and price it; with a model, also compute the cost of training.
 
     With `move`, switches are moved to reduce the cost of cables; `stop` ends that search with the best result so far.
-    With `look`, a short search finds a lower bound on that saving, and a note says so if one more server costs less.
+    With `look`, a short search finds a lower bound on that saving, and a note is added if one more server costs less.
     `wishes` are the parts of the site besides the fabric.
     """
     prices = prices or read_prices()
