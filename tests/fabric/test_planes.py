@@ -8,7 +8,7 @@ import pytest
 import weft
 from weft.errors import ConfigError
 from weft.fabric.kinds import NodeKind
-from weft.fabric.planes import expand, split_planes
+from weft.fabric.planes import expand, holding, plane_number, remove_plane, split_planes
 from weft.fabric.spec import load
 from weft.fabric.summary import summarise
 
@@ -139,3 +139,68 @@ def test_one_plane_is_the_fabric_without_planes() -> None:
     assert one.nodes.name == none.nodes.name
     assert (one.links.a == none.links.a).all()
     assert (one.links.speed == none.links.speed).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [
+        ("plane1", 1),
+        ("plane10", 10),
+        ("plane0", None),
+        ("plane", None),
+        ("plane2x", None),
+        ("p2", None),
+        ("aplane2", None),
+    ],
+)
+def test_a_plane_is_named_by_its_number_from_1(name: str, number: int | None) -> None:
+    assert plane_number(name) == number
+
+
+def test_the_last_plane_exists_and_the_next_does_not() -> None:
+    for fabric in (load(ETHERNET), expand(load(ETHERNET))):
+        assert remove_plane(fabric, 2).changes[-1:] == ("killed plane2",)
+        with pytest.raises(ConfigError, match=r"plane3: .* has planes 1 to 2"):
+            remove_plane(fabric, 3)
+
+
+def test_a_part_is_looked_up_in_the_fabric_that_has_it() -> None:
+    compact = load(ETHERNET)
+    whole = expand(compact)
+    assert expand(whole) is whole
+    assert holding(whole, "p1-leaf1") is whole
+    assert holding(compact, "dgx1") is compact
+    assert holding(compact, "nothing") is compact
+    assert holding(compact, "p2-leaf1/1").expanded
+    with pytest.raises(ConfigError, match="leaf1/1 is in each of 2 planes: name it in one of them, p1-leaf1/1"):
+        holding(compact, "leaf1/1")
+
+
+def test_tables_of_a_plane_and_of_its_adapters_are_those_of_the_compact_fabric() -> None:
+    compact = weft.route("star:hosts=2,planes=2").fabric
+    tables = compact.tables
+    tables.pkey[:, 0] = np.arange(len(compact.ports)) + 1
+    tables.sl2vl[:] = np.arange(len(tables.sl2vl))[:, None] % 15
+    whole = expand(compact)
+    assert whole.nodes.name == ("h1", "h2", "p1-leaf1", "p2-leaf1")
+    assert (whole.tables.lft == tables.lft[0]).all()
+    old, new = compact["h1/1"].slot, [whole[f"h1/{number}"].slot for number in (1, 2)]
+    assert whole.tables.pkey[new, 0].tolist() == [old + 1, old + 1]
+    for plane in (1, 2):
+        assert whole.tables.pkey[whole[f"p{plane}-leaf1/1"].slot, 0] == compact["leaf1/1"].slot + 1
+    pairs = len(tables.sl2vl) - int(tables.first_pair[2])  # of the switch, the last node
+    for node in (2, 3):
+        first = int(whole.tables.first_pair[node])
+        assert (whole.tables.sl2vl[first : first + pairs] == tables.sl2vl[-pairs:]).all()
+    of_adapter = slice(int(whole.tables.first_pair[0]), int(whole.tables.first_pair[1]))
+    assert (whole.tables.sl2vl[of_adapter] == tables.sl2vl[int(tables.first_pair[0]) + 1]).all()
+
+
+def test_ports_of_an_adapter_have_guids_of_their_own_and_ports_of_a_switch_that_of_the_switch() -> None:
+    whole = expand(load("star:hosts=2,planes=2"))
+    base = int(whole.nodes.guid[0])
+    assert [int(whole[f"h1/{number}"].guid) - base for number in (1, 2)] == [1, 2]
+    for plane in (1, 2):
+        switch = whole.find_node(f"p{plane}-leaf1")
+        assert {int(port.guid) for port in switch.ports} == {int(whole.nodes.guid[switch.index])}
+    assert len(set(whole.nodes.system_guid.tolist())) == 4
