@@ -206,7 +206,7 @@ def test_messages_go_by_lane_by_themselves_and_ports_count_them(lab, ends):
         assert [done.status for done in h1.poll() + h8.poll()] == [e.IBV_WC_SUCCESS] * 2
         assert h8.mr.read(100, 1 << 15) == bytes((turn,)) * 100
     assert item.core.shm_path is not None
-    slot, meters = lab.fabric["h1/1"].slot, [(path.counted, path.forth) for path in lab.metered_paths._paths.values()]
+    slot, meters = lab.fabric["h1/1"].slot, [(path.counted, path.planes) for path in lab.metered_paths._paths.values()]
     new = dict(zip(TRAFFIC, (counted(lab) - before)[slot].tolist(), strict=True))
     assert new[Counter.PORT_XMIT_PKTS] == new[Counter.PORT_RCV_PKTS] == 40, (meters, passage(h1, item).meter.requests)
     assert new[Counter.PORT_XMIT_DATA_WORDS] == 40 * (8 + BTH + 100 + ICRC) // 4

@@ -49,8 +49,8 @@ def up(
     daemon
         Return when the lab is up; `weft down` ends it.
     sm
-        Also start weft's subnet manager on the first host, one in each subnet; all ports are Active when the command
-        returns.
+        Also start weft's subnet manager on the first host, one in each subnet or plane; all ports are Active when the
+        command returns.
     web
         Also start the subnet manager and `weft serve`, the console in a browser, which ends with the lab.
     timed
@@ -60,14 +60,13 @@ def up(
     """
     from weft.fabric.spec import load
     from weft.lab import daemon as process
+    from weft.lab.planes import planarize
 
     sm = sm or web
     if flags.set_flags and not sm:
         raise ConfigError(f"{', '.join(flags.set_flags)} needs a subnet manager: add --sm, or start one with `weft sm`")
     with progress_bar(f"reading {spec}"):  # ends before the lab forks, when no thread may run
-        fabric = load(spec)
-    if fabric.planes > 1:
-        raise ConfigError(f"{spec}: a lab has one plane, since each is a subnet of its own: leave out planes=")
+        fabric = planarize(load(spec))
     manage = _manager(fabric, flags) if sm else lambda entry: None
     if daemon:
         entry = process.start(fabric, name, timed=timed, join=join)
@@ -106,14 +105,14 @@ def _manager(fabric: Fabric, flags: SmFlags) -> Callable[[Entry], None]:
         sockname, several = control.ask(entry, "state")["sockname"], len(managers) > 1
         launched = []
         for host, own in managers:
-            place = dump / host if dump and several else dump
+            place = dump / host.replace("/", "-") if dump and several else dump
             if place is not None:
                 place.mkdir(exist_ok=True)
             own_log = log or (subnet_manager.new_log(entry, host) if several else None)
             launched.append(subnet_manager.launch(entry, sockname, host, own, dump=place, log=own_log))
         for (host, own), manager in zip(managers, launched, strict=True):
-            place = manager.wait(adjacent[own.subnet_prefix] if several else ())
-            prefix = f", prefix {own.subnet_prefix:#x}" if several else ""
+            place = manager.wait(adjacent.get(own.subnet_prefix, ()))
+            prefix = f", prefix {own.subnet_prefix:#x}" if several and fabric.planes == 1 else ""
             print(f"SUBNET UP by the subnet manager on {host}{prefix}; log: {place}")
 
     return manage
@@ -122,9 +121,17 @@ def _manager(fabric: Fabric, flags: SmFlags) -> Callable[[Entry], None]:
 def _managers(fabric: Fabric, options: Options, at: str) -> list[tuple[str, Options]]:
     """Return the host of each subnet's manager, with its options: prefixes of subnets that routers join differ."""
     from weft.fabric.subnets import subnets_of
+    from weft.lab.planes import plane_hosts
     from weft.sm.conf.options import Options
 
     parts = subnets_of(fabric)
+    if fabric.planes > 1 and at:
+        raise ConfigError(
+            f"--at {at} is one port, and {fabric.planes} planes need a manager each: leave out --at, or start the lab "
+            f"without --sm and run `weft sm --at {plane_hosts(fabric, _host(fabric))[0]}` and so on for each plane"
+        )
+    if fabric.planes > 1:
+        return [(host, options) for host in plane_hosts(fabric, _host(fabric))]
     if len(parts) == 1:
         return [(at or _host(fabric), options)]
     if at:

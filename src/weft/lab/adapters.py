@@ -7,12 +7,22 @@ whatever has that description.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 
 from weft.errors import UnknownName
 from weft.fabric.kinds import NodeKind
+from weft.lab.planes import is_planarized
 from weft.mad.devices import Devices
 from weft.wire.fields import Buffer
 from weft.wire.port_info import LANES, LinkSpeed, PortInfo, PortPhysicalState, PortState
+
+
+class Role(Enum):
+    """What a device is for: a planarised adapter is two devices."""
+
+    ALL = ""
+    GSI = "gsi"  # the whole port: everything but SMPs
+    SMI = "smi"  # a port in each plane, without RDMA
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +33,7 @@ class Adapter:
     node: int
     first_port: int
     last_port: int
+    role: Role = Role.ALL
 
 
 def adapters_of(devices: Devices, host: str) -> list[Adapter]:
@@ -30,7 +41,12 @@ def adapters_of(devices: Devices, host: str) -> list[Adapter]:
     adapters = []
     for number, node in enumerate(_nodes_of(devices, host)):
         first, last = (0, 0) if devices.is_switch[node] else (1, devices.last_port[node])
-        adapters.append(Adapter(name=local_name(devices, node, number), node=node, first_port=first, last_port=last))
+        name = local_name(devices, node, number)
+        if is_planarized(devices, node):
+            adapters.append(Adapter(name=name, node=node, first_port=1, last_port=1, role=Role.GSI))
+            adapters.append(Adapter(name=f"smi{number}", node=node, first_port=1, last_port=last, role=Role.SMI))
+        else:
+            adapters.append(Adapter(name=name, node=node, first_port=first, last_port=last))
     return adapters
 
 
@@ -74,9 +90,9 @@ def local_name(devices: Devices, node: int, number: int) -> str:
 def find_port(devices: Devices, adapters: list[Adapter], name: str, number: int) -> tuple[Adapter, int] | None:
     """Return the port of a name and number; without them the best: Active, then linked, then any enabled one.
 
-    As libibumad chooses (rdma-core libibumad/umad.c, resolve_ca_port).
+    As libibumad chooses (rdma-core libibumad/umad.c, resolve_ca_port), which passes over ports whose SMI is disabled.
     """
-    named = [adapter for adapter in adapters if not name or adapter.name == name]
+    named = [adapter for adapter in adapters if (not name and adapter.role is not Role.GSI) or adapter.name == name]
     if not named or (name and number):
         exact = [adapter for adapter in named if adapter.first_port <= number <= adapter.last_port]
         return (exact[0], number) if exact else None

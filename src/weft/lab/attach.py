@@ -18,13 +18,15 @@ from functools import partial
 from pathlib import Path
 
 from weft.errors import UnknownName
-from weft.lab.adapters import Adapter, adapters_of, find_port, rate_gbit_s
+from weft.lab.adapters import Adapter, Role, adapters_of, find_port, rate_gbit_s
 from weft.lab.agents import AGENTS_PER_PORT, Agent, Agents
 from weft.lab.fast_path import FastPath, Line
 from weft.lab.layouts import ADAPTER, ANSWER, PORT, QUESTION, USER_MAD, Question
+from weft.lab.planes import leading_port, whole_info, whole_rate_gbit_s
 from weft.lab.streams import ErrorCounts, Stream, Streams
 from weft.mad.carrier import SMP_CLASSES
 from weft.mad.subnet import Subnet
+from weft.wire.fields import Buffer
 from weft.wire.mad import MAD_BYTES, QP1_Q_KEY, MgmtClass, RmppMad
 from weft.wire.port_info import PortInfo
 from weft.wire.smp import NodeInfo
@@ -38,6 +40,7 @@ class _Port:
     number: int
     slot: int
     host: str = ""  # name of the other machine
+    role: Role = Role.ALL
     agents: dict[int, Agent] = field(default_factory=dict)
 
 
@@ -126,8 +129,10 @@ class Attachments(Streams[_Connection]):
             raise OSError(errno.ENODEV, "no such port")
         adapter, port = located
         slot = self.devices.slot(adapter.node, port)
+        if adapter.role is Role.GSI and kind in (Question.OPEN_PORT, Question.SET_IS_SM):
+            slot = leading_port(self.devices, slot)
         if kind == Question.OPEN_PORT:
-            connection.port = _Port(next(self._numbers), slot, connection.host)
+            connection.port = _Port(next(self._numbers), slot, connection.host, adapter.role)
             self._ports[connection.port.number] = connection.port
             return LENGTH.pack(connection.port.number)
         if kind == Question.SET_IS_SM:
@@ -145,7 +150,9 @@ class Attachments(Streams[_Connection]):
         return ADAPTER.pack(name, NodeInfo.node_type.get(info), adapter.last_port, b"1.0.0", model, b"0", *guids)
 
     def _port_facts(self, adapter: Adapter, port: int, slot: int) -> bytes:
-        info, pkeys = self.devices.info(slot), self.devices.tables.pkey[slot]
+        is_whole = adapter.role is Role.GSI
+        info: Buffer = whole_info(self.devices, slot) if is_whole else self.devices.info(slot)
+        pkeys = self.devices.tables.pkey[leading_port(self.devices, slot) if is_whole else slot]
         head = PORT.pack(
             adapter.name.encode()[:19],
             port,
@@ -155,7 +162,7 @@ class Attachments(Streams[_Connection]):
             PortInfo.master_sm_sl.get(info),
             PortInfo.port_state.get(info),
             PortInfo.port_physical_state.get(info),
-            rate_gbit_s(info),
+            whole_rate_gbit_s(self.devices, slot) if is_whole else rate_gbit_s(info),
             PortInfo.capability_mask.get(info).to_bytes(4, "big"),
             PortInfo.gid_prefix.get(info).to_bytes(8, "big"),
             self.devices.port_guid(slot),
@@ -177,6 +184,8 @@ class Attachments(Streams[_Connection]):
 
     def _register(self, port: _Port, *fields: int) -> int:
         mgmt_class, version, rmpp_version, flags, oui, low, high = fields
+        if port.role is Role.GSI and mgmt_class in SMP_CLASSES:
+            raise OSError(errno.EPROTONOSUPPORT, "the device has no SMI")
         connection = self._connection_of(port)
         free = next((n for n in range(AGENTS_PER_PORT) if n not in port.agents), None)
         if free is None:

@@ -34,6 +34,7 @@ from weft.lab.ibsim import Server
 from weft.lab.link_faults import LinkFault, faulty_cables
 from weft.lab.metered_paths import MeteredPaths, MeteredSubnet
 from weft.lab.places import cables
+from weft.lab.planes import planarize
 from weft.lab.rank_hosts import port_counts, rank_hosts
 from weft.lab.streams import ErrorCounts
 from weft.lab.sysfs_tree import tree_of
@@ -61,7 +62,7 @@ class Lab:
     def __init__(self, fabric: Fabric, name: str = "", *, seed: int = 1, timed: bool = False) -> None:
         self.name = name or f"lab-{os.getpid()}"
         self.sockname = f"weft-{self.name}-{secrets.token_hex(4)}"  # reserved for this lab
-        self.subnet = MeteredSubnet(fabric, seed=seed)
+        self.subnet = MeteredSubnet(planarize(fabric), seed=seed)
         self.metered_paths = self.subnet.metered_paths = MeteredPaths(self.subnet.devices, is_timed=timed)
         self.errors = ErrorCounts()
         self.server = Server(self.subnet, self.sockname, self.errors)

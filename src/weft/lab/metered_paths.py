@@ -16,11 +16,13 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from operator import attrgetter
+from typing import NamedTuple
 
 from weft import runtime
 from weft.errors import ConfigError
 from weft.fabric.counters import Counter
 from weft.fabric.forwarding import HEADERS_BYTES, NONE, Reason, matching_key
+from weft.lab.planes import leading_port, leads_to, usable_ports
 from weft.mad import faults
 from weft.mad.carrier import SMP_CLASSES
 from weft.mad.devices import Devices
@@ -49,13 +51,19 @@ class Meters:
         os.close(self.file)
 
 
-@dataclass(slots=True, eq=False, kw_only=True)
-class MeteredPath:
-    """A metered path. `forth` and `back` are the output slots of requests and responses, hop by hop."""
+class Legs(NamedTuple):
+    """The output slots of requests and responses, hop by hop."""
 
-    meter: MeterRecord
     forth: tuple[int, ...]
     back: tuple[int, ...]
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class MeteredPath:
+    """A metered path, with its legs in each plane; planes take turns."""
+
+    meter: MeterRecord
+    planes: tuple[Legs, ...]
     sl: int
     header_bytes: int  # per packet, before the BTH
     counted: tuple[int, ...] = (0, 0, 0, 0)
@@ -98,6 +106,43 @@ class MeteredPaths:
             meter.is_open = 0
             self._collect(before)
         devices = self.devices
+        ports = usable_ports(devices, slot)
+        if len(ports) > 1:
+            ports = [port for port in ports if leads_to(devices, port, dlid=lid, sl=sl)]
+        legs, ways = [], []
+        for port in ports or [leading_port(devices, slot)]:
+            found = self._clean_both_ways(port, lid, sl, path_bits, p_key, mtu_bytes, gids, hop_limit)
+            if found is None:
+                return None
+            ways.append(found[0])
+            legs.append(found[1])
+        header_bytes = LRH.size + (GRH.size if gids else 0)
+        path = MeteredPath(meter=meter, planes=tuple(legs), sl=sl, header_bytes=header_bytes)
+        if before is not None:
+            path.counted = before.counted
+        if self._is_timed:
+            self._times = self._times or _times_of(devices)
+            times = [self._times(each.forth) for each in legs]
+            meter.latency_ns = max(latency for latency, _ in times)
+            meter.byte_ps = round(max(byte_ps for _, byte_ps in times) / len(times))
+        meter.is_open = 1
+        self._paths[meters, index] = path
+        self.any_open = True
+        return ways[0]
+
+    def _clean_both_ways(
+        self,
+        slot: int,
+        lid: int,
+        sl: int,
+        path_bits: int,
+        p_key: int,
+        mtu_bytes: int,
+        gids: tuple[int, int] | None,
+        hop_limit: int,
+    ) -> tuple[GlobalPath, Legs] | None:
+        """Return the clean path from a port, and its legs there and back; None if it is not clean."""
+        devices = self.devices
         dgid, sgid = gids or (NONE, NONE)
         way = clean_path(devices, slot, lid, sl, p_key, mtu_bytes, dgid, hop_limit)
         if way is None or self.elsewhere & {slot, way.path.end}:
@@ -107,20 +152,7 @@ class MeteredPaths:
         answer_key = keys[matching_key(keys, p_key)]
         to = way.slid if is_routed else devices.lid(slot) + path_bits
         answers = clean_path(devices, forth.end, to, sl, answer_key, mtu_bytes, sgid, hop_limit)
-        if answers is None:
-            return None
-        back = answers.path
-        header_bytes = LRH.size + (GRH.size if gids else 0)
-        path = MeteredPath(meter=meter, forth=forth.out, back=back.out, sl=sl, header_bytes=header_bytes)
-        if before is not None:
-            path.counted = before.counted
-        if self._is_timed:
-            self._times = self._times or _times_of(devices)
-            meter.latency_ns, meter.byte_ps = self._times(forth.out)
-        meter.is_open = 1
-        self._paths[meters, index] = path
-        self.any_open = True
-        return way
+        return (way, Legs(forth.out, answers.path.out)) if answers is not None else None
 
     def close_all(self) -> None:
         """Close all paths before a change. A request in progress may still be counted."""
@@ -155,9 +187,11 @@ class MeteredPaths:
         differences = (after - before for after, before in zip(now, path.counted, strict=True))
         new = [more if 0 <= more <= _MOST else 0 for more in differences]
         path.counted = now
-        for out, number, size_bytes in ((path.forth, new[0], new[1]), (path.back, new[2], new[3])):
-            if number:
-                self._count(out, number, (size_bytes + number * path.header_bytes) // 4, path.sl)
+        for place, legs in enumerate(path.planes):
+            mine = [_share(count, place, len(path.planes)) for count in new]
+            for out, number, size_bytes in ((legs.forth, mine[0], mine[1]), (legs.back, mine[2], mine[3])):
+                if number:
+                    self._count(out, number, (size_bytes + number * path.header_bytes) // 4, path.sl)
 
     def _count(self, out: tuple[int, ...], number: int, words: int, sl: int) -> None:
         devices = self.devices
@@ -169,6 +203,11 @@ class MeteredPaths:
                     counters[at, column] += amount
             details[slot, "port_xmit_data_sl", sl] += words
             details[far, "port_rcv_data_sl", sl] += words
+
+
+def _share(count: int, place: int, places: int) -> int:
+    """Return the part of a count for one of several planes."""
+    return count * (place + 1) // places - count * place // places
 
 
 _SENT = (Counter.PORT_XMIT_DATA_WORDS, Counter.PORT_XMIT_PKTS, Counter.PORT_UNICAST_XMIT_PKTS)

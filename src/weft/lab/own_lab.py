@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from weft.fabric.model import Fabric
 from weft.lab import control, daemon, registry, subnet_manager
+from weft.lab.planes import manager_hosts
 from weft.sm.conf.options import Options
 from weft.sm.control import ManagerSocket, socket_of
 
@@ -30,10 +31,23 @@ def own_lab(fabric: Fabric, name: str, options: Options | None = None) -> Iterat
 def launched_lab(
     fabric: Fabric, name: str, options: Options | None = None
 ) -> Iterator[tuple[OwnLab, Callable[[], object]]]:
-    """Start a lab and its subnet manager; yield them, and a function that returns when the subnet is up."""
+    """Start a lab and its subnet manager; yield them, and a function that returns when the subnet is up.
+
+    Each plane of a lab has a manager of its own; that of the first is yielded.
+    """
     entry = daemon.start(fabric, name, follow=True)
     try:
-        launched = subnet_manager.launch(entry, control.ask(entry, "state")["sockname"], "", options)
-        yield OwnLab(entry, ManagerSocket(socket_of(launched.state_file))), launched.wait
+        sockname = control.ask(entry, "state")["sockname"]
+        hosts = manager_hosts(fabric)
+        launched = [
+            subnet_manager.launch(entry, sockname, host, options, log=subnet_manager.new_log(entry, host))
+            for host in hosts
+        ]
+
+        def wait() -> None:
+            for manager in launched:
+                manager.wait()
+
+        yield OwnLab(entry, ManagerSocket(socket_of(launched[0].state_file))), wait
     finally:
         control.end(entry)

@@ -10,6 +10,7 @@ from weft.collectives.ranks import adapters_by_host
 from weft.fabric import counters
 from weft.fabric.kinds import NodeKind
 from weft.lab.adapters import first_adapters, local_name
+from weft.lab.planes import leading_port
 from weft.mad.devices import Devices
 from weft.wire.port_info import PortInfo, PortState
 
@@ -42,7 +43,7 @@ def rank_hosts(devices: Devices) -> list[RankHost]:
     local_names = _local_names(devices)
     hosts = []
     for host, nodes in adapters_by_host(devices.fabric).items():
-        states = (PortInfo.port_state.get(devices.info(devices.slot(node, 1))) for node in nodes)
+        states = (PortInfo.port_state.get(devices.info(leading_port(devices, devices.slot(node, 1)))) for node in nodes)
         hosts.append(
             RankHost(
                 name=host,

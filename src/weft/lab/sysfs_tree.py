@@ -12,9 +12,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from weft.fabric.counters import Counter
-from weft.lab.adapters import Adapter, adapters_of, rate_gbit_s
+from weft.lab.adapters import Adapter, Role, adapters_of, rate_gbit_s
+from weft.lab.planes import leading_port, ports_of, whole_info, whole_rate_gbit_s
 from weft.mad.devices import Devices
+from weft.wire.fields import Buffer
 from weft.wire.port_info import LANES, LinkSpeed, Mtu, PortInfo, PortPhysicalState, PortState
 from weft.wire.smp import NodeInfo
 
@@ -59,13 +63,17 @@ def tree_of(devices: Devices, host: str) -> Tree:
     tree = Tree()
     adapters = [adapter for adapter in adapters_of(devices, host) if not devices.is_switch[adapter.node]]
     # Drivers number cards and interfaces by their place.
-    adapters.sort(key=lambda adapter: (len(adapter.name), adapter.name))
-    for number, adapter in enumerate(adapters):
-        card = _add_card(tree, devices, adapter, number)
+    adapters.sort(key=lambda adapter: (adapter.role is Role.SMI, len(adapter.name), adapter.name))
+    cards: dict[int, str] = {}  # by node: an SMI device is on the card of its parent
+    for adapter in adapters:
+        card = cards.get(adapter.node) or _add_card(tree, devices, adapter, len(cards))
+        cards[adapter.node] = card
+        _add_device(tree, devices, adapter, card)
         for port in range(adapter.first_port, adapter.last_port + 1):
             slot = devices.slot(adapter.node, port)
-            _add_port(tree, devices, slot, f"{card}/infiniband/{adapter.name}/ports/{port}")
-            _add_interface(tree, devices, slot, card, port)
+            _add_port(tree, devices, slot, f"{card}/infiniband/{adapter.name}/ports/{port}", adapter.role)
+            if adapter.role is not Role.SMI:
+                _add_interface(tree, devices, slot, card, port)
     return tree
 
 
@@ -82,7 +90,12 @@ def _add_card(tree: Tree, devices: Devices, adapter: Adapter, number: int) -> st
     tree.link(f"{card}/subsystem", "bus/pci")
     tree.link(f"bus/pci/devices/{address}", card)
     tree.link(f"{_DRIVER}/{address}", card)
+    return card
 
+
+def _add_device(tree: Tree, devices: Devices, adapter: Adapter, card: str) -> None:
+    info = devices.node_info[adapter.node]
+    model = NodeInfo.device_id.get(info)
     device = f"{card}/infiniband/{adapter.name}"
     tree.write(
         device,
@@ -97,11 +110,14 @@ def _add_card(tree: Tree, devices: Devices, adapter: Adapter, number: int) -> st
     )
     tree.link(f"{device}/device", card)
     tree.link(f"class/infiniband/{adapter.name}", device)
-    return card
 
 
-def _add_port(tree: Tree, devices: Devices, slot: int, folder: str) -> None:
-    info = devices.info(slot)
+def _add_port(tree: Tree, devices: Devices, slot: int, folder: str, role: Role) -> None:
+    is_whole = role is Role.GSI
+    info: Buffer = whole_info(devices, slot) if is_whole else devices.info(slot)
+    gbit_s = whole_rate_gbit_s(devices, slot) if is_whole else rate_gbit_s(info)
+    counting = ports_of(devices, slot) if is_whole else (slot,)
+    slot = leading_port(devices, slot) if is_whole else slot
     state, physical = PortInfo.port_state.get(info), PortPhysicalState(PortInfo.port_physical_state.get(info))
     lanes, speed = LANES.get(PortInfo.link_width_active.get(info), 1), LinkSpeed.active(info)
     tree.write(
@@ -112,20 +128,21 @@ def _add_port(tree: Tree, devices: Devices, slot: int, folder: str) -> None:
         sm_lid=f"{PortInfo.master_sm_lid.get(info):#x}",
         sm_sl=PortInfo.master_sm_sl.get(info),
         cap_mask=f"{PortInfo.capability_mask.get(info):#010x}",
-        rate=f"{rate_gbit_s(info)} Gb/sec ({lanes}X{f' {speed.name}' if speed > LinkSpeed.SDR else ''})",
+        rate=f"{gbit_s} Gb/sec ({lanes}X{f' {speed.name}' if speed > LinkSpeed.SDR else ''})",
         state=f"{state}: {_STATES[state]}",
         phys_state=f"{physical}: {physical.word}",
     )
     tree.write(f"{folder}/gids", **{"0": _words(_gid(devices, slot))})
     keys = devices.tables.pkey[slot]
     tree.write(f"{folder}/pkeys", **{str(index): f"{int(key):#06x}" for index, key in enumerate(keys)})
-    counted = zip(Counter, devices.counters(slot), strict=True)
+    counted = zip(Counter, np.sum([devices.counters(port) for port in counting], axis=0).tolist(), strict=True)
     values = {_COUNTERS.get(counter, counter.name.lower()): count for counter, count in counted}
     tree.write(f"{folder}/counters", **values)
 
 
 def _add_interface(tree: Tree, devices: Devices, slot: int, card: str, port: int) -> None:
     """Add an IPoIB interface, as the driver creates one for each port."""
+    slot = leading_port(devices, slot)
     info = devices.info(slot)
     number = sum(path.startswith("class/net/") for path in tree.links)
     folder = f"{card}/net/ib{number}"

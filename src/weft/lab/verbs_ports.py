@@ -18,9 +18,10 @@ from typing import Any
 
 from weft.errors import ConfigError
 from weft.ids import Lid
-from weft.lab.adapters import adapters_of, first_adapters
+from weft.lab.adapters import Role, adapters_of, first_adapters
 from weft.lab.agents import Agent, Agents
 from weft.lab.metered_paths import MeteredPaths, Meters
+from weft.lab.planes import choose_port, leading_port, ports_of, whole_info
 from weft.mad.packets import bad_p_key, bad_q_key
 from weft.mad.subnet import Subnet
 from weft.verbs.carriers.lab.connection import GUIDS_BYTES, QUEUE_PAIR_BITS, Event, Kind, frame, packets_frame
@@ -47,6 +48,7 @@ class Program:
     push: Callable[[bytes], object]
     meters: Meters
     coming: list[bytes] = field(default_factory=list)
+    turn: int = 0  # packets sent, by which planes take turns
 
 
 @dataclass(slots=True, eq=False)
@@ -77,7 +79,8 @@ class VerbsPorts:
         port = self._ports.get(slot)
         if port is None:
             port = self._ports[slot] = _Port({}, self.facts(slot), lambda packet: self._arrived(slot, packet))
-            self.subnet.attach_packets(slot, port.receiver)
+            for plane in ports_of(self.devices, slot):
+                self.subnet.attach_packets(plane, port.receiver)
         number = next((n for n in range(PROGRAMS_MAX) if n not in port.programs), None)
         if number is None:
             raise ConfigError(f"{PROGRAMS_MAX} programs have {self.devices.name(slot)} open: end one of them")
@@ -89,7 +92,8 @@ class VerbsPorts:
         del port.programs[program.number]
         self.metered_paths.forget(program.meters)
         if not port.programs:
-            self.subnet.detach_packets(program.slot, port.receiver)
+            for plane in ports_of(self.devices, program.slot):
+                self.subnet.detach_packets(plane, port.receiver)
             del self._ports[program.slot]
 
     def wake(self, guid: int, number: int) -> None:
@@ -112,11 +116,21 @@ class VerbsPorts:
     # -- packets ------------------------------------------------------------------------------------------------------
 
     def send(self, program: Program, packets: list[bytes]) -> None:
+        is_planarized = len(ports_of(self.devices, program.slot)) > 1
         for packet in packets:
-            self.subnet.send_packet(program.slot, packet)
             to_group = len(packet) > LRH.size and Lid.FIRST_MULTICAST <= LRH.dlid.get(packet) < Lid.PERMISSIVE
-            if to_group and self.devices.is_active(program.slot):
+            slot = self._next_plane(program, packet, to_group) if is_planarized else program.slot
+            self.subnet.send_packet(slot, packet)
+            if to_group and self.devices.is_active(slot):
                 self._arrived(program.slot, packet)  # the fabric returns nothing: an adapter gives its own a copy
+
+    def _next_plane(self, program: Program, packet: bytes, to_group: bool) -> int:
+        """Return the port by which a packet leaves: planes take turns, but a group is in one of them."""
+        if to_group or len(packet) <= LRH.size:
+            return leading_port(self.devices, program.slot)
+        program.turn += 1
+        dlid, sl = LRH.dlid.get(packet), LRH.sl.get(packet)
+        return choose_port(self.devices, program.slot, program.turn, dlid=dlid, sl=sl)
 
     def on_bad_key(self, program: Program, packet: bytes, *, is_q_key: bool) -> None:
         """Count a packet that a queue pair dropped because of its key, and send a trap."""
@@ -162,8 +176,9 @@ class VerbsPorts:
     def facts(self, slot: int) -> bytes:
         """Return the facts of a port, as `weft.verbs.carriers.lab.port_facts` reads them."""
         devices = self.devices
+        info, slot = whole_info(devices, slot), leading_port(devices, slot)
         guids = devices.alias_guids.get(slot) or devices.port_guid(slot).ljust(GUIDS_BYTES, b"\0")
-        return bytes(devices.info(slot)) + bytes(guids) + bytes(devices.tables.pkey[slot].astype("<u2"))
+        return bytes(info) + bytes(guids) + bytes(devices.tables.pkey[slot].astype("<u2"))
 
     def devices_of(self, host: str) -> list[dict[str, object]]:
         """Return the devices of a host: one for each port of each adapter."""
@@ -181,7 +196,9 @@ class VerbsPorts:
         for place, node in enumerate(first_adapters(self.devices), 1):
             own = int.from_bytes(self.devices.port_guid(self.devices.slot(node, 1)), "big")
             if place == number or own == guid or (host and adapters_of(self.devices, host)[0].node == node):
-                prefix = PortInfo.gid_prefix.get(self.devices.info(self.devices.slot(node, 1)))
+                prefix = PortInfo.gid_prefix.get(
+                    self.devices.info(leading_port(self.devices, self.devices.slot(node, 1)))
+                )
                 return {"number": place, "gid": prefix << 64 | own}
         raise ConfigError(f"there is no host {host or number or hex(guid)}")
 
@@ -191,6 +208,8 @@ class VerbsPorts:
         for adapter in adapters_of(self.devices, host):
             if self.devices.is_switch[adapter.node]:
                 raise ConfigError(f"{host} is a switch: RDMA programs run on hosts")
+            if adapter.role is Role.SMI:
+                continue
             for port in range(adapter.first_port, adapter.last_port + 1):
                 name = adapter.name if port == adapter.first_port else f"{adapter.name}.{port}"
                 slots[name] = self.devices.slot(adapter.node, port)
@@ -208,6 +227,7 @@ class VerbsPorts:
 
     def ask_administrator(self, slot: int, mad: bytes, answer: Callable[[bytes | None], None]) -> None:
         """Send it a MAD from a port; `answer` gets what it says, or None."""
+        slot = leading_port(self.devices, slot)
         if slot not in self._asking:
             asking = Agent(
                 slot=slot,

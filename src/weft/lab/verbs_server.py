@@ -14,6 +14,7 @@ from typing import Any
 from weft.errors import ConfigError
 from weft.fabric.forwarding import ANY, HEADERS_BYTES, NONE, Reason
 from weft.lab.lost_way import why_lost
+from weft.lab.planes import leading_port, ports_of
 from weft.lab.streams import Stream, Streams
 from weft.lab.verbs_ports import Program, VerbsPorts
 from weft.mad.routers import walk_global
@@ -109,11 +110,11 @@ class VerbsServer(Streams[_Line]):
         if line.program is None:
             raise ConfigError("no device is attached")
         devices = self.ports.devices
-        slot, size_bytes = line.program.slot, HEADERS_BYTES
+        slot, size_bytes = leading_port(devices, line.program.slot), HEADERS_BYTES
         way = walk_global(
             devices, slot, dlid=lid, sl=sl, p_key=ANY, size_bytes=size_bytes, dgid=dgid, hop_limit=hop_limit
         ).path
-        to = (way.end, dest_qp >> QUEUE_PAIR_BITS) if way.reason is Reason.ARRIVED else None
+        to = (ports_of(devices, way.end)[0], dest_qp >> QUEUE_PAIR_BITS) if way.reason is Reason.ARRIVED else None
         unread = (
             line.program.coming or self.unread_bytes(line)
             for line in self
@@ -124,7 +125,7 @@ class VerbsServer(Streams[_Line]):
     def _why_lost(self, line: _Line, answer: Answer, **parameters: Any) -> None:
         if line.program is None:
             raise ConfigError("no device is attached")
-        answer({"why": why_lost(self.ports.devices, line.program.slot, **parameters)})
+        answer({"why": why_lost(self.ports.devices, leading_port(self.ports.devices, line.program.slot), **parameters)})
 
     def _ask_administrator(self, line: _Line, answer: Answer, mad: str) -> None:
         if line.program is None:

@@ -30,6 +30,7 @@ from weft.fabric.forwarding import NONE as NONE
 from weft.fabric.forwarding import Plane
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
+from weft.fabric.planes import split_planes
 from weft.fabric.rates import Technology
 from weft.fabric.subnets import subnets_of
 from weft.mad.router_state import Routers
@@ -142,6 +143,12 @@ class Devices(Plane):
     def subnet_of(self) -> list[int]:
         """The number of each port's subnet, from 1; 0 for ports of routers without a cable."""
         numbers = np.zeros(len(self.cable), np.int64)
+        if self.fabric.expanded:  # each plane is one; port n of an adapter is in plane n
+            in_adapter = (self.fabric.nodes.kind == NodeKind.HCA)[self.fabric.ports.node]
+            for plane, (keep, _) in enumerate(split_planes(self.fabric), 1):
+                own = keep[self.fabric.ports.node] & ~in_adapter | in_adapter & (self.fabric.ports.number == plane)
+                numbers[own] = plane
+            return numbers.tolist()
         for part in subnets_of(self.fabric):
             numbers[np.isin(self.fabric.ports.node, part.nodes)] = part.number
             numbers[part.router_ports] = part.number
