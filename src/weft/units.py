@@ -57,6 +57,18 @@ def format_count(count: float) -> str:
     return f"{count / _COUNT_SUFFIXES[suffix]:.4g}{suffix}"
 
 
+def parse_seconds(flag: str, text: str) -> float:
+    """Return the seconds of `2s` or `30ms`, given as a flag."""
+    bare, scale = (text.removesuffix("ms"), 1e-3) if text.endswith("ms") else (text.removesuffix("s"), 1.0)
+    try:
+        seconds = float(bare) * scale
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise ConfigError(f"{flag} must be a time above 0, such as 2s or 30ms, got {text!r}")
+    return seconds
+
+
 def parse_share(text: str) -> float:
     """Parse a share from 0 to 1, written `80%` or `0.8`."""
     bare = text.strip()

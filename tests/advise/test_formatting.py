@@ -202,13 +202,13 @@ def test_limits_of_a_case():
         Case(workload="storage", servers=1)
     assert Case(workload="storage", servers=2).bytes_sent == 128 << 20
     assert Case(servers=1).bytes_sent == 0
-    assert Case(servers=1).trained != Case(servers=2).trained == "llama3-70b"
+    assert Case(servers=1).chosen_model != Case(servers=2).chosen_model == "llama3-70b"
     assert Case(servers=3, server="host", workload="web").gpus == 3
 
 
 def test_names_of_workloads_and_numbers_of_storage_servers():
-    aliases = {name: find_workload(name).name for name in ("parallel-fs", "inference", "single", "mpi")}
-    assert aliases == {"parallel-fs": "storage", "inference": "batch", "single": "single-node", "mpi": "mpi"}
+    aliases = {name: find_workload(name).name for name in ("parallel-fs", "serving", "single", "mpi")}
+    assert aliases == {"parallel-fs": "storage", "serving": "inference", "single": "single-node", "mpi": "mpi"}
     assert [storage_servers(n) for n in (1, 8, 9, 16)] == [1, 1, 2, 2]
 
 

@@ -121,7 +121,7 @@ def test_servers_count_as_one_rank_with_one_adapter_unless_each_gpu_has_its_own(
 
 def test_default_model_fits_on_a_single_server():
     case = Case(servers=1)
-    assert case.trained == "llama3-8b"
+    assert case.chosen_model == "llama3-8b"
     bench = Bench(case)
     result = bench.rows()
     assert {row.price_usd for row in result} == {0.0}

@@ -27,6 +27,15 @@ from weft.errors import ConfigError
         ({"budget_usd": "lots"}, "budget must be a number above 0, got 'lots'"),
         ({"sequences": 2, "tokens": "16M"}, "use --batch or --batch-tokens, not both"),
         ({"workload": "mpi", "tokens": "16M"}, "--batch-tokens has no effect on mpi; it is for training, single-node"),
+        ({"workload": "mpi", "sequences": 4}, "--batch has no effect on mpi: leave it out"),
+        ({"workload": "mpi", "prompt_tokens": 5}, "--input-len has no effect on mpi: leave it out"),
+        ({"workload": "web", "answer_tokens": 5}, "--output-len has no effect on web: leave it out"),
+        ({"tpot_s": "30ms"}, "--slo-tpot has no effect on training: leave it out"),
+        ({"weights": "fp8"}, "--weights has no effect on training: leave it out"),
+        ({"workload": "inference", "tokens": "4M"}, "--batch-tokens has no effect on inference; it is for training"),
+        ({"workload": "inference", "tpot_s": "soon"}, "--slo-tpot must be a time above 0, such as 2s or 30ms"),
+        ({"workload": "inference", "prompt_tokens": 0}, "--input-len must be above 0, got 0"),
+        ({"workload": "inference", "server": "host"}, "inference needs GPUs; host has none"),
         ({"workload": "mpi", "message_bytes": "x"}, "size 'x' is not a number of bytes"),
     ],
 )
@@ -39,6 +48,8 @@ def test_defaults_depend_on_the_work():
     assert _case({}, None, cloud=False, seed=1).gpus == 1024
     assert _case({"workload": "web"}, None, cloud=False, seed=1).servers == 32
     assert _case({"workload": "web", "servers": 3}, None, cloud=False, seed=1).server == "host"
+    served = _case({"workload": "serving", "servers": 1, "tpot_s": "30ms"}, None, cloud=False, seed=1)
+    assert (served.workload, served.chosen_model, served.tpot_s) == ("inference", "llama3-70b", 0.03)
     case = _case({"workload": "parallel-fs", "servers": 4}, None, cloud=True, seed=2)
     assert (case.workload, case.bytes_sent, case.cloud, case.seed) == ("storage", 128 << 20, True, 2)
 
@@ -77,7 +88,7 @@ def test_line_on_trust_names_only_evidence_that_the_answer_uses():
     ties = "Differences under 5 % are ties."
 
     def line(cloud: bool, **options: Any) -> str:
-        advice: Any = SimpleNamespace(case=_case(options, None, cloud=cloud, seed=1))
+        advice: Any = SimpleNamespace(case=_case(options, None, cloud=cloud, seed=1), rows=())
         return short_trust(advice)
 
     assert line(False) == f"{steps}{prices}with --prices FILE. {ties}"

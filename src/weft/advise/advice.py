@@ -68,7 +68,7 @@ def advise(case: Case, progress: Progress | None = None) -> Advice:
 
 def _counted(case: Case) -> str:
     if case.work.model:
-        return "10^9 tokens"
+        return "10^9 tokens" if case.work.trains else "10^6 tokens"
     return "TB read" if case.work.name == "storage" else f"10^6 {case.work.unit}s"
 
 

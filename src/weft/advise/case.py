@@ -24,8 +24,12 @@ class Workload:
     sends: str = ""  # the kind of message
     message_bytes: int = 0
     rate_per_s: float = 0.0  # units per second of computing, waiting not included
-    model: str = ""  # the model to train
+    model: str = ""  # the model to train or to serve
     rdma: bool = True  # with an adapter for each GPU; otherwise sockets over one adapter for each server
+
+    @property
+    def trains(self) -> bool:
+        return bool(self.model) and self.name != "inference"
 
 
 WORKLOADS = {
@@ -35,6 +39,12 @@ WORKLOADS = {
             name="training",
             about="a model is trained over all GPUs",
             unit="step",
+            model="llama3-70b",
+        ),
+        Workload(
+            name="inference",
+            about="a model is served: users wait for its answers",
+            unit="million tokens",
             model="llama3-70b",
         ),
         Workload(
@@ -55,7 +65,7 @@ WORKLOADS = {
         ),
         Workload(
             name="batch",
-            about="inference, sweeps: every GPU works for itself",
+            about="sweeps, small models: every GPU works for itself",
             unit="answer",
             sends="a question and its answer",
             message_bytes=4 << 10,
@@ -80,7 +90,7 @@ WORKLOADS = {
         ),
     )
 }
-_ALSO = {"parallel-fs": "storage", "inference": "batch", "single": "single-node"}
+_ALSO = {"parallel-fs": "storage", "serving": "inference", "single": "single-node"}
 
 
 def find_workload(name: str) -> Workload:
@@ -97,6 +107,10 @@ class Case:
     model: str = ""
     sequences: int = 2  # batch size of each GPU
     tokens: float | None = None  # batch size over all GPUs; replaces `sequences`
+    weights: str = "bf16"  # format of a served model
+    prompt_tokens: int = 1024  # each request to a served model
+    answer_tokens: int = 256
+    tpot_s: float = 0.05  # the longest time per output token of a served model
     message_bytes: int | None = None
     rate_per_s: float | None = None
     storage: str = "none"
@@ -117,7 +131,7 @@ class Case:
             raise ConfigError(f"{work.name} needs GPUs; {template.name} has none, give --server with one of {names}")
         for flag, setting, needs in (
             ("--model", self.model, work.model),
-            ("--batch-tokens", self.tokens, work.model),
+            ("--batch-tokens", self.tokens, work.trains),
             ("--size", self.message_bytes, work.sends),
             ("--message-rate", self.rate_per_s, work.sends),
         ):
@@ -127,6 +141,9 @@ class Case:
             ("--message-rate", self.rate_per_s),
             ("--size", self.message_bytes),
             ("--batch", self.sequences),
+            ("--input-len", self.prompt_tokens),
+            ("--output-len", self.answer_tokens),
+            ("--slo-tpot", self.tpot_s),
             ("--batch-tokens", self.tokens),
         ):
             if value is not None and not value > 0:
@@ -166,9 +183,9 @@ class Case:
         return self.work.rate_per_s if self.rate_per_s is None else self.rate_per_s
 
     @property
-    def trained(self) -> str:
-        """The model to train; by default one that fits if there is only one server."""
-        default = WORKLOADS["single-node"] if self.work.model and self.servers == 1 else self.work
+    def chosen_model(self) -> str:
+        """The model to train or to serve; to train by default one that fits if there is only one server."""
+        default = WORKLOADS["single-node"] if self.work.trains and self.servers == 1 else self.work
         return self.model or default.model
 
     def batch(self, seq: int) -> int:
@@ -187,5 +204,5 @@ class Case:
 
 
 def _workloads_with(flag: str) -> str:
-    takes_model = flag in ("--model", "--batch-tokens")
-    return ", ".join(work.name for work in WORKLOADS.values() if (work.model if takes_model else work.sends))
+    takes = {"--model": "model", "--batch-tokens": "trains"}.get(flag, "sends")
+    return ", ".join(work.name for work in WORKLOADS.values() if getattr(work, takes))

@@ -22,17 +22,21 @@ def describe_case(advice: Advice) -> str:
     size = (
         f"{case.gpus:,} GPUs ({case.servers:,} × {case.server})" if case.template.gpus else f"{case.servers:,} servers"
     )
+    if work.name == "inference":
+        lengths = f"prompts of {case.prompt_tokens:,} and answers of {case.answer_tokens:,} tokens"
+        served = f"{case.chosen_model} served in {case.weights}"
+        return f"{size}, {served}: {lengths}, at most {1000 * case.tpot_s:g} ms per output token"
     if work.model:
         task = "training" if work.name == "training" else "training in each server alone,"
         batch = f"{case.sequences} sequences a GPU" if case.tokens is None else f"{_tokens(advice):.3g} M tokens a step"
-        return f"{size}, {task} of {case.trained}, {batch}"
+        return f"{size}, {task} of {case.chosen_model}, {batch}"
     message = format_size(case.bytes_sent)
     return f"{size}, {work.name}: {work.sends}, {message}, {case.rate:,.10g} a second of computing"
 
 
 def _tokens(advice: Advice) -> float:
     """Return the tokens of a training step over all GPUs, in millions."""
-    seq = find(advice.case.trained).seq
+    seq = find(advice.case.chosen_model).seq
     return advice.case.batch(seq) * seq / 1e6
 
 
@@ -82,6 +86,8 @@ def reasons(advice: Advice) -> Iterator[str]:
         yield f"{label} is left out: {why}."
     if case.work.name == "storage" and len({row.option.storage for row in advice.rows}) > 1:
         yield _about_mixing(advice)
+    if best.timed.layout:
+        yield _about_replicas(advice, best)
     if case.servers == 1 or case.work.name == "single-node":
         inside = "NVLink" if case.template.nvlink_spread or case.template.nvlink_pairs else "PCIe"
         yield f"No cable is used, so the time is the same on each: the GPUs of a server talk over {inside}."
@@ -144,6 +150,15 @@ def _sign(share: float) -> str:
     )
 
 
+def _about_replicas(advice: Advice, best: Row) -> str:
+    """Return the layout of the replicas, and whether their GPUs use the fabric."""
+    if best.timed.inside_servers:
+        return f"Best layout: {best.timed.layout}; a replica stays within a server and sends nothing over the fabric."
+    others = {row.timed.layout for row in advice.rows} - {best.timed.layout}
+    beside = f" (elsewhere {', '.join(sorted(others))})" if others else ""
+    return f"Best layout: {best.timed.layout}{beside}; a replica lies on several servers, which exchange each token."
+
+
 def _about_mixing(advice: Advice) -> str:
     """Return how much slower compute on InfiniBand is with storage on a separate Ethernet."""
     on, beside = (next(row for row in advice.rows if row.option.storage == kind) for kind in ("same", "ethernet"))
@@ -201,8 +216,11 @@ def trust(advice: Advice) -> str:
     prices = "Prices are rough estimates (the middle of a band); give your own with --prices FILE. "
     work = advice.case.work
     ran = (
-        "Steps are simulated as flows over each fabric's routes, with the fastest layout on each; 7 % off published "
-        "ones in the mean. "
+        "Replicas are predicted as by weft infer, with vLLM and the layout that is best on each fabric; each replica "
+        "prefills and decodes. "
+        if work.name == "inference"
+        else "Steps are simulated as flows over each fabric's routes, with the fastest layout on each; 7 % off "
+        "published ones in the mean. "
         if work.model
         else "Messages go over each fabric's routes while all servers send, with no other traffic. "
     )
@@ -215,7 +233,9 @@ def trust(advice: Advice) -> str:
 
 def short_trust(advice: Advice) -> str:
     """Return the evidence behind the answer in one line."""
-    steps = "Training steps are 7 % off published ones on average. " if advice.case.work.model else ""
+    steps = "Training steps are 7 % off published ones on average. " if advice.case.work.trains else ""
+    if advice.case.work.name == "inference":
+        steps = "Bands are those of weft infer, from errors against published figures. "
     prices = "" if advice.case.cloud else "Prices are rough estimates: give your own with --prices FILE. "
     return f"{steps}{prices}{_about_adaptive(advice)}Differences under {100 * TIE:.0f} % are ties."
 
@@ -256,6 +276,18 @@ def report(advice: Advice) -> dict[str, Any]:
 
 
 def _options_of(case: Case) -> dict[str, Any]:
-    own = {"gpus": case.gpus, "message_bytes": case.bytes_sent, "rate_per_s": case.rate, "model": case.trained}
-    names = ("workload", "servers", "server", "storage", "budget_usd", "cloud", "team", "sequences", "tokens")
+    own = {"gpus": case.gpus, "message_bytes": case.bytes_sent, "rate_per_s": case.rate, "model": case.chosen_model}
+    names: tuple[str, ...] = (
+        "workload",
+        "servers",
+        "server",
+        "storage",
+        "budget_usd",
+        "cloud",
+        "team",
+        "sequences",
+        "tokens",
+    )
+    if case.work.name == "inference":
+        names += ("weights", "prompt_tokens", "answer_tokens", "tpot_s")
     return {name: getattr(case, name) for name in names} | own

@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Any
 
 from weft.advise.case import Case
+from weft.advise.serving import Serving, Unserved
 from weft.advise.train import Training
 from weft.advise.workloads import Messages, Option, Progress, Storage, Timed, Work, fabrics, is_one_leaf, options
 from weft.errors import ConfigError
@@ -54,6 +55,7 @@ class Row:
             "unit_s": self.seconds,
             "band_s": self.timed.band_s,
             "waits": self.timed.waits,
+            "layout": self.timed.layout or None,
             "low_usd": self.price.low_usd,
             "high_usd": self.price.high_usd,
             "unit_usd": self.unit_usd,
@@ -85,14 +87,20 @@ class Bench:
                 continue
             if progress is not None:
                 progress(f"running {option.name}")
-            self._run[option] = self.work.run(option)
+            try:
+                self._run[option] = self.work.run(option)
+            except Unserved as error:
+                self.left_out[option] = str(error)
+                continue
             self._fit[option] = self._run[option].seconds / self.work.guess(option, case).seconds
 
     def rows(self, point: Point | None = None) -> tuple[Row, ...]:
         """Return the rows at the case from its runs, or at another point in closed form."""
         at = point or Point(case=self.case)
         why = {option: self._refused(option, at.case) for option in options(self.case)}
-        feasible = [option for option in why if not why[option]]
+        feasible = [option for option in why if not why[option] and option in self._run]
+        if not self._run:
+            raise ConfigError(next(iter(self.left_out.values())))
         if not feasible:
             raise ConfigError(f"{at.case.servers:,} servers are too many for every fabric: {why.popitem()[1]}")
         times = _with_common_free_time({option: self._timed(option, at.case) for option in feasible})
@@ -186,6 +194,8 @@ def _with_common_free_time(times: dict[Option, Timed]) -> dict[Option, Timed]:
 
 
 def _work(case: Case, progress: Progress | None) -> Work:
+    if case.work.name == "inference":
+        return Serving(case, progress)
     if case.work.model:
         return Training(case, progress)
     return Storage(case) if case.work.name == "storage" else Messages(case)

@@ -38,7 +38,7 @@ class Training(Work):
 
     @cached_property
     def transformer(self) -> Transformer:
-        return find(self.case.trained)
+        return find(self.case.chosen_model)
 
     @cached_property
     def gpu(self) -> Gpu:

@@ -139,6 +139,8 @@ class Timed:
     seconds: float
     free_s: float  # without waiting for other servers
     band_s: tuple[float, float] | None = None  # 90 % interval; None without published runs to compare with
+    layout: str = ""  # the best replicas of a served model
+    inside_servers: bool = False  # each replica of a served model stays within a server
 
     @property
     def waits(self) -> float:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from weft.cli.arguments import TABLES, File, Form, Whole
 from weft.cli.output import Cell, check_explain, console, print_data, progress_bar, table
 from weft.errors import ConfigError
-from weft.units import parse_count, parse_size_bytes
+from weft.units import parse_count, parse_seconds, parse_size_bytes
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -28,6 +28,10 @@ def advise(
     model: str | None = None,
     batch: Whole | None = None,
     batch_tokens: str | None = None,
+    weights: str | None = None,
+    input_len: Whole | None = None,
+    output_len: Whole | None = None,
+    slo_tpot: str | None = None,
     size: str | None = None,
     message_rate: float | None = None,
     storage_network: str | None = None,
@@ -52,13 +56,22 @@ def advise(
     server
         Server template: dgx-a100, dgx-h100 or dgx-b200; host is a plain server. [default: dgx-h100; web: host]
     workload
-        training, mpi, storage (parallel-fs), batch (inference), single-node or web. [default: training]
+        training, inference, mpi, storage (parallel-fs), batch, single-node or web. [default: training]
     model
-        The model to train, as in `weft train`. [default: llama3-70b; on one server llama3-8b]
+        The model to train, as in `weft train`, or to serve, as in `weft infer`. [default: llama3-70b; to train on
+        one server llama3-8b]
     batch
         Sequences per step for each GPU. [default: 2]
     batch_tokens
         Or tokens per step over all GPUs, 16M, rounded so that the GPUs divide them evenly.
+    weights
+        Format of the weights, for inference: bf16, fp8, nvfp4 or mxfp4. [default: bf16]
+    input_len
+        Tokens of a prompt, for inference. [default: 1024]
+    output_len
+        Tokens of an answer, for inference. [default: 256]
+    slo_tpot
+        Objective for the time per output token, for inference: 30ms. [default: 50ms]
     size
         Message size: 8, 4K, 128M. [default: mpi 8 bytes, storage 128M, batch and web 4K]
     message_rate
@@ -90,6 +103,10 @@ def advise(
         "model": model,
         "sequences": batch,
         "tokens": batch_tokens,
+        "weights": weights,
+        "prompt_tokens": input_len,
+        "answer_tokens": output_len,
+        "tpot_s": slo_tpot,
         "message_bytes": size,
         "rate_per_s": message_rate,
         "storage": storage_network,
@@ -123,6 +140,15 @@ def _case(options: dict[str, Any], prices: Any, *, cloud: bool, seed: int) -> Ca
     gpus, servers = options.pop("gpus", None), options.pop("servers", None)
     if gpus is not None and servers is not None:
         raise ConfigError("use --gpus or --servers, not both")
+    for flag, name, needs in (
+        ("--batch", "sequences", work.trains),
+        ("--weights", "weights", work.name == "inference"),
+        ("--input-len", "prompt_tokens", work.name == "inference"),
+        ("--output-len", "answer_tokens", work.name == "inference"),
+        ("--slo-tpot", "tpot_s", work.name == "inference"),
+    ):
+        if name in options and not needs:
+            raise ConfigError(f"{flag} has no effect on {work.name}: leave it out")
     if "sequences" in options and "tokens" in options:
         raise ConfigError("use --batch or --batch-tokens, not both")
     if servers is None and gpus is None:
@@ -136,6 +162,7 @@ def _case(options: dict[str, Any], prices: Any, *, cloud: bool, seed: int) -> Ca
         ("message_bytes", parse_size_bytes),
         ("budget_usd", lambda text: parse_count("budget", text)),
         ("tokens", lambda text: parse_count("tokens", text)),
+        ("tpot_s", lambda text: parse_seconds("--slo-tpot", text)),
     ):
         if name in options:
             options[name] = parse(options[name])

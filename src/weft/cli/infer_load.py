@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from weft.cli.arguments import File, OnByDefault, Whole
 from weft.errors import ConfigError
+from weft.units import parse_seconds
 
 if TYPE_CHECKING:
     from weft.inference.serving.figures import Objective
@@ -200,18 +201,7 @@ def objective_of(serving: Serving) -> Objective | None:
     if not 0 < share <= 1:
         raise ConfigError(f"--slo-share must be in (0, 1], got {share:g}")
     return Objective(
-        ttft_s=_seconds("--slo-ttft", serving.slo_ttft), tpot_s=_seconds("--slo-tpot", serving.slo_tpot), share=share
+        ttft_s=inf if serving.slo_ttft is None else parse_seconds("--slo-ttft", serving.slo_ttft),
+        tpot_s=inf if serving.slo_tpot is None else parse_seconds("--slo-tpot", serving.slo_tpot),
+        share=share,
     )
-
-
-def _seconds(flag: str, text: str | None) -> float:
-    if text is None:
-        return inf
-    bare, scale = (text.removesuffix("ms"), 1e-3) if text.endswith("ms") else (text.removesuffix("s"), 1.0)
-    try:
-        seconds = float(bare) * scale
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds < inf:
-        raise ConfigError(f"{flag} must be a time above 0, such as 2s or 30ms, got {text!r}")
-    return seconds

@@ -165,23 +165,25 @@ def find_pareto(
     the KV cache holds. Sizes that do not divide or fit are left out.
     """
     runs: list[Inference] = []
-    for layout in _layouts(gpus):
+    for layout in layouts(gpus):
         try:
             deployment = find(layout)
         except ConfigError:
             continue
-        runs += _curve(deployment, load, clock)
+        runs += sweep_users(deployment, load, clock)
     if not runs:
         raise ConfigError(f"no layout of up to {gpus} GPUs for each replica fits: give more --gpus")
     return pareto_front(runs)
 
 
-def _curve(deployment: Deployment, load: Load, clock: Clock | None) -> Iterator[Inference]:
-    """Return a deployment with 1, 2, 4 ... users for each replica, until more are no faster."""
+def sweep_users(deployment: Deployment, load: Load, clock: Clock | None = None) -> Iterator[Inference]:
+    """Yield the runs of a deployment with 1, 2, 4 ... users for each replica, until more are no faster."""
+    clock = clock or FlowEngine()
+    step = Step(deployment, Exchange(deployment, clock))
     users, best = deployment.replicas * deployment.dp, 0.0
     while True:
         chosen = Load(input=load.input, output=load.output, concurrency=users)
-        run = infer(deployment, chosen, clock)
+        run = Inference(step=step, served=serve(step, chosen), clock=clock.name)
         if run.tokens_per_s <= 1.01 * best:
             return
         yield run
@@ -197,7 +199,8 @@ def pareto_front(runs: Sequence[Inference]) -> list[Inference]:
     return front
 
 
-def _layouts(gpus: int) -> Iterator[dict[str, int]]:
+def layouts(gpus: int) -> Iterator[dict[str, int]]:
+    """Yield the sizes of all layouts of replicas of up to so many GPUs, in powers of two."""
     sizes = [2**power for power in range(gpus.bit_length()) if 2**power <= gpus]
     for tp in sizes:
         yield {"tp": tp}
