@@ -23,7 +23,10 @@ _SHOWN = {  # sizes of the table, of those that a test has
     "perftest": (2, 64 << 10, 8 << 20),
     "OSU micro-benchmarks": (8, 1 << 20),
 }
-_TRUST = "acceptable: the slow end of a 90 % band; a test fails if more than a tenth of its rows are beyond it"
+_TRUST = (
+    "How far to trust it: acceptable is the slow end of a 90 % band; a test fails if more than a tenth of its rows are "
+    "beyond it"
+)
 
 
 def expect(

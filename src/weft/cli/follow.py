@@ -166,7 +166,7 @@ def _show(changes: list[Difference], form: Form, title: str, *, with_time: bool 
         (_stamp(each.at_s),) * with_time + (each.kind, each.name, each.before or "-", each.after or "-")
         for each in changes
     ]
-    console().print(table(title, columns, rows) if rows else f"{title}: no difference.", markup=False)
+    console().print(table(title, columns, rows) if rows else f"{title}: none.", markup=False)
 
 
 def _stamp(at_s: float) -> str:

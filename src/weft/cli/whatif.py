@@ -104,7 +104,10 @@ def _print(answer: Answer) -> None:
     if answer.busiest:
         shares = [(link.port, _percent(link.before), _percent(link.after)) for link in answer.busiest]
         out.print(table("Busiest ports afterwards", ("port", "busy before %", "after %"), shares))
-    out.print("Rates: fair shares on the forwarding tables, without bursts; weft sim has packets.", markup=False)
+    out.print(
+        "How far to trust it: rates are fair shares on the forwarding tables, without bursts; weft sim has packets.",
+        markup=False,
+    )
 
 
 def _percent(share: float | None) -> float | None:
