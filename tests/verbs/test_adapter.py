@@ -11,9 +11,11 @@ from tests.verbs.wires import End, Host, Wire, connected
 from weft.verbs.enums import ibv_event_type, ibv_qp_state, ibv_wc_status
 from weft.verbs.hca.adapter import Adapter
 from weft.verbs.hca.carrier import TO_GROUP, Arrival
+from weft.verbs.hca.completion import CompletionQueue
 from weft.verbs.hca.receiving import ReceiveQueue
 from weft.verbs.hca.segment import Op, Segment, Service
 from weft.verbs.hca.work import Refused
+from weft.verbs.shm import layout
 
 OK = int(ibv_wc_status.IBV_WC_SUCCESS)
 
@@ -140,3 +142,29 @@ def test_the_background_thread_waits_until_the_next_timer():
     assert adapter.rest_s() == pytest.approx(4.096e-6 * (1 << 14))
     wire.clock.sleep(1.0)
     assert adapter.rest_s() == 0.0005
+
+
+def test_of_several_timers_the_earliest_is_the_next():
+    wire = Wire(lambda packet: [])
+    pairs = [connected(wire, timeout=code)[0] for code in (14, 12, 13)]
+    for qp in pairs:
+        wire.a.send(qp, 1, 0, 10)
+    wire.a.adapter.progress()
+    assert wire.a.adapter.rest_s() == pytest.approx(4.096e-6 * (1 << 12))
+
+
+def test_a_connection_that_shared_memory_establishes_is_reported_once():
+    wire = Wire()
+    a, _ = connected(wire)
+    observed = events(a)
+    a.note_established()
+    a.record.is_established = layout.ESTABLISHED_BY_PATH
+    for _ in range(2):
+        wire.a.adapter.on_bell()
+    assert observed == [ibv_event_type.IBV_EVENT_COMM_EST]
+
+
+@pytest.mark.parametrize(("capacity", "expected"), [(0, 1), (1, 1), (7, 7)])
+def test_other_processes_see_the_capacity_of_a_completion_queue(capacity, expected):
+    queue = CompletionQueue(capacity, Wire().a.adapter.memory)
+    assert queue.record.capacity == expected
