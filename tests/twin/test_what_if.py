@@ -124,7 +124,7 @@ def test_the_command_prints_json_and_fails_for_an_unsafe_change(capsys, monkeypa
     status, out, _ = run("--fault", "cut:h3/1")
     assert (status, "cut off: h3/1" in out) == (1, True)
     status, _, err = run("--fault", "cut:leaf1/5", "--lab", "other")
-    assert (status, "leave it out, or --lab" in err) == (2, True)
+    assert (status, "use SPEC or a running subnet (--lab" in err) == (2, True)
 
 
 @pytest.mark.parametrize(
