@@ -71,7 +71,7 @@ def advise(
     output_len
         Tokens of an answer, for inference. [default: 256]
     slo_tpot
-        Objective for the time per output token, for inference: 30ms. [default: 50ms]
+        Objective for the mean time per output token, for inference: 30ms. [default: 50ms]
     size
         Message size: 8, 4K, 128M. [default: mpi 8 bytes, storage 128M, batch and web 4K]
     message_rate
