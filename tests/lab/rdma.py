@@ -106,19 +106,22 @@ class Host:
     def qp(self, kind: int) -> QP:
         return QP(self.pd, QPInitAttr(kind, scq=self.cq, rcq=self.cq, cap=QPCap(max_send_wr=64, max_recv_wr=64)))
 
-    def address(self, *, is_global: bool = False) -> AHAttr:
+    def address(self, *, is_global: bool = False, gid_index: int = 0) -> AHAttr:
         """Return the address by which others reach it."""
         if is_global:
-            return AHAttr(gr=GlobalRoute(dgid=self.ctx.query_gid(1, 0), sgid_index=0), is_global=1)
+            route = GlobalRoute(dgid=self.ctx.query_gid(1, gid_index), sgid_index=gid_index)
+            return AHAttr(gr=route, is_global=1)
         return AHAttr(dlid=self.ctx.query_port(1).lid)
 
-    def connect(self, qp: QP, far: Host, far_qp: QP, *, is_global: bool = False, **more: int) -> None:
+    def connect(
+        self, qp: QP, far: Host, far_qp: QP, *, is_global: bool = False, gid_index: int = 0, **more: int
+    ) -> None:
         attr = QPAttr()
         attr.qp_access_flags, attr.qkey, attr.dest_qp_num, attr.path_mtu = ACCESS, Q_KEY, far_qp.qp_num, e.IBV_MTU_1024
         attr.timeout, attr.retry_cnt, attr.rnr_retry, attr.min_rnr_timer = 17, 7, 7, 1
         for name, value in more.items():
             setattr(attr, name, value)
-        attr.ah_attr = far.address(is_global=is_global)
+        attr.ah_attr = far.address(is_global=is_global, gid_index=gid_index)
         qp.to_rts(attr)
 
     def post_receive(self, qp: QP, size: int, at: int = 1 << 15) -> None:

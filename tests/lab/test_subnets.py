@@ -177,6 +177,27 @@ def test_router_port_that_goes_down_is_named_and_its_subnet_is_unknown_until_it_
         wait_until(lambda: why() == "")
 
 
+def alias_of(lab: Lab, host: str) -> int:
+    """Return the alias GID of a host: prefix, zeros, LID."""
+    slot = slot_of(lab, f"{host}/1")
+    return PREFIXES[int(host[1]) - 1] << 64 | lab.subnet.devices.lid(slot)
+
+
+def test_managers_give_ports_alias_gids_that_reach_the_other_subnet(lab, monkeypatch):
+    with both(lab), hosts(lab, monkeypatch) as (near, far):
+        for host, name in ((near, "s1-h2"), (far, "s2-h2")):
+            alias = alias_of(lab, name).to_bytes(16, "big")
+            wait_until(lambda host=host, alias=alias: host.ctx.query_gid(1, 1).raw == alias)
+        asked = lab.subnet.devices.routers.ask
+        lab.subnet.devices.routers.neighbors.clear()
+        lab.subnet.devices.routers.ask = lambda slot, gid: pytest.fail("the LID is in the GID")
+        try:
+            qp, far_qp = pair(e.IBV_QPT_RC, near, far, is_global=True, gid_index=1)
+            exchange(near, far, qp, far_qp, b"by alias GIDs")
+        finally:
+            lab.subnet.devices.routers.ask = asked
+
+
 def test_simulated_traffic_and_load_refuse_several_subnets(lab):
     assert len(subnets_of(lab.fabric)) == 2
     with pytest.raises(ConfigError, match="simulated traffic of a lab works on one subnet"):

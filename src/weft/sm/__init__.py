@@ -18,6 +18,7 @@ allocation       partitions and lanes: those of the files, and those set at run 
 opafm/           opafm.xml: virtual fabrics as partitions and shares of bandwidth
 mcast/           multicast groups and their trees
 qos/             SL to VL tables, VL arbitration, qos-policy.conf, congestion control
+alias_gids       GUIDs of ports that are their LIDs, for routers
 port_info        the settings and states of all ports
 ucast/           LIDs, forwarding tables, adaptive routing, and the order in which they are written
 inform/          traps from ports, and reports to subscribers

@@ -18,6 +18,7 @@ from weft.ids import Gid, Lid
 from weft.mad.walk import walk
 from weft.routing.engine import Options as RoutingOptions
 from weft.routing.route import Routing
+from weft.sm.alias_gids import upload_alias_gids
 from weft.sm.allocation import adopted, allocation_file, write_runtime_config
 from weft.sm.discovery.adjacent import adjacent_prefixes
 from weft.sm.discovery.differences import differences, missing_links
@@ -129,6 +130,7 @@ def configure(state: State, view: View, *, taking_over: bool = False) -> Report:
         refused += without
     reregister = taking_over and not state.options.no_clients_rereg
     rest = bring_up(sender, view, contents, expected, among=~trunks, reregister=reregister)
+    refused += upload_alias_gids(sender, view, contents)
     refused += [view.name(slot) for slot in np.union1d(first.refused, rest.refused).tolist()]
     for name in refused:
         state.log.say(Event.REFUSED, f"{name} refuses its settings")

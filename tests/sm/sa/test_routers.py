@@ -88,3 +88,13 @@ def test_two_subnets_with_the_same_prefix_are_reported(subnet):
     first, second = _equal_prefixes(subnet.view, own)
     assert first.startswith("equal-prefix: router1/1 leads to another subnet with the prefix 0xfe80000000000000")
     assert second.startswith("equal-prefix: router2/1")
+
+
+def test_alias_gid_names_the_port_with_its_lid(subnet):
+    alias = subnet.gid("s1-h2") >> 64 << 64 | subnet.lid("s1-h2")
+    status, (record,) = path_to(subnet, alias)
+    assert (status, record.dlid, record.dgid, record.hop_limit) == (0, subnet.lid("s1-h2"), alias, 0)
+    own = subnet.gid("s1-h1") >> 64 << 64 | subnet.lid("s1-h1")
+    status, (record,) = path_to(subnet, FAR, sgid=own)
+    assert (status, record.slid, record.sgid) == (0, subnet.lid("s1-h1"), own)
+    assert path_to(subnet, subnet.gid("s1-h2") >> 64 << 64 | 0xBFFF)[0] == SaStatus.INVALID_GID

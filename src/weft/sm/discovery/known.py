@@ -34,6 +34,7 @@ class Known:
     vl_tables: NDArray[np.bool_]  # [node] -> SL to VL, VL arbitration?
     keys: NDArray[np.bool_]  # [slot] -> P_Keys?
     top: NDArray[np.int64]  # [node] -> LinearFDBTop that we set
+    alias_lid: NDArray[np.int64]  # [slot] -> LID in the alias GUID that we set, 0 for none
     told: Rows  # uint8[slot, 64]: PortInfo as we last asked for it, zeros where we did not,
     said: Rows  # and what the port said that it is now: not all take all
 
@@ -51,6 +52,7 @@ def carried_over(before: Known | None, view: View) -> Known:
         vl_tables=np.zeros(n, bool),
         keys=np.zeros(len(fabric.ports), bool),
         top=np.zeros(n, np.int64),
+        alias_lid=np.zeros(len(fabric.ports), np.int64),
         told=np.zeros_like(view.port_info),
         said=np.zeros_like(view.port_info),
     )
@@ -64,7 +66,7 @@ def carried_over(before: Known | None, view: View) -> Known:
     for name in ("routes", "groups", "vl_tables", "top"):
         getattr(contents, name)[new] = getattr(before, name)[old]
     slots, slots_before = _spans(fabric, new), _spans(before.fabric, old)
-    for name in ("keys", "told", "said"):
+    for name in ("keys", "alias_lid", "told", "said"):
         getattr(contents, name)[slots] = getattr(before, name)[slots_before]
     _copy(before, contents, old, new)
     return contents

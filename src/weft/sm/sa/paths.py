@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from weft.ids import Lid
 from weft.sm.events import Event
 from weft.sm.mcast.groups import EXACTLY
 from weft.sm.sa import kernels
@@ -68,11 +69,13 @@ def answer_paths(sa: Context, request: SaMad, source_slot: int) -> Reply:
             if paths is None:
                 return Reply(SaStatus.NO_RESOURCES)
             rows = paths
-    if routers:
+    if routers or ("dgid" in query.named and _is_alias(query.record.dgid)):
         rows[:, _DGID] = np.frombuffer(query.record.dgid.to_bytes(16, "big"), np.uint8)
+    if routers:
         rows[:, _HOP_LIMIT_AT] = _HOP_LIMIT_MAX
-    if "sgid" in query.named and query.record.sgid >> 64 != sa.state.options.subnet_prefix:
-        rows[:, 24:40] = np.frombuffer(request.raw[80:96], np.uint8)  # with the prefix that was asked for
+    named = "sgid" in query.named
+    if named and (query.record.sgid >> 64 != sa.state.options.subnet_prefix or _is_alias(query.record.sgid)):
+        rows[:, 24:40] = np.frombuffer(request.raw[80:96], np.uint8)  # the GID that was asked for
     return Reply(records=rows[:1] if query.is_get else rows)
 
 
@@ -156,8 +159,16 @@ def _is_local(sa: Context, gid: int) -> bool:
     return gid >> 118 == _LINK_LOCAL or gid >> 64 == sa.state.options.subnet_prefix
 
 
+def _is_alias(gid: int) -> bool:
+    """Return whether a GID is an alias: its second half is a LID."""
+    return 0 < gid & _GUID < Lid.FIRST_MULTICAST
+
+
 def _slot_of_gid(sa: Context, gid: int) -> int:
-    slot = sa.directory.slot_of_guid.get(gid & _GUID) if _is_local(sa, gid) else None
+    slot = None
+    if _is_local(sa, gid):
+        at = sa.directory.slot_at(gid & _GUID) if _is_alias(gid) else -1
+        slot = at if at >= 0 else sa.directory.slot_of_guid.get(gid & _GUID)
     if slot is None:
         raise _Refused(SaStatus.INVALID_GID)
     return slot

@@ -185,13 +185,16 @@ def sm_info_records(sa: Context, nodes: Nodes = None) -> Table:
 
 
 def guid_info_records(sa: Context, nodes: Nodes = None) -> Table:
-    """Return the first GUID of each port with a LID: alias GUIDs cannot be set here."""
+    """Return the GUIDs of each port with a LID: its own, and the alias that names its LID (`alias_gids`)."""
     view, slots = sa.view, _of(sa.directory.ends, nodes, sa)
     capacity = column(view.port_info[slots], PortInfo.guid_cap).astype(np.int64)
     slots, block = _repeated(slots, -(-capacity // _GUID_BLOCK))
     rows = pack_rows(GuidInfoRecord, len(slots), lid=sa.directory.lid[slots], block_num=block)
     at, first = GuidInfoRecord.guid_info.bit // 8, block == 0
     rows[first, at : at + 8] = view.fabric.ports.guid[slots[first]].astype(">u8").view(np.uint8).reshape(-1, 8)
+    if sa.state.known is not None:
+        aliases = sa.state.known.alias_lid[slots[first]]
+        rows[first, at + 8 : at + 16] = aliases.astype(">u8").view(np.uint8).reshape(-1, 8)
     return Table(rows, slots[:, None])
 
 
