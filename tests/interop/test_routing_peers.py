@@ -22,6 +22,7 @@ from weft.fabric.files.naming import node_id
 from weft.fabric.files.opensm_tables import read_tables
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
+from weft.fabric.subnets import by_subnet
 from weft.fabric.tables import NO_ROUTE
 from weft.routing.check import check
 from weft.routing.engine import Options
@@ -208,3 +209,13 @@ def test_weft_and_ibdmchk_agree_on_opensms_tables(request, ibdm, by_opensm, name
     assert_agree(verdict, ibdm.check(fabric))
     if name.startswith("torus"):
         assert verdict.credit_loop
+
+
+def test_ibdmchk_agrees_on_each_of_several_subnets(ibdm):
+    """Routers are left out, whose ports ibdmchk does not follow."""
+    whole = route(weft.load("subnets:2,routers=2,of=fat-tree:hosts=12,radix=8"), Options(engine="up-down")).fabric
+    for subnet in by_subnet(whole).values():
+        fabric = subnet.subset(subnet.nodes.kind != NodeKind.ROUTER)
+        report = ibdm.check(fabric)
+        assert (report.paths, report.missing, report.credit_loop) == (12 * 11, 0, False)
+        assert_agree(check(fabric, hosts_only=True), report)
