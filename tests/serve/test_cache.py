@@ -10,7 +10,7 @@ import pytest
 import weft
 from weft.serve.cache import ObjectCache
 
-PACKAGES = ("lab", "mad", "monitor", "serve")
+PACKAGES = ("lab", "mad", "monitor", "serve", "sm", "tenants", "twin")
 
 
 def test_a_value_is_computed_once_for_the_same_objects() -> None:

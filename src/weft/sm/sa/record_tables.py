@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -52,7 +52,7 @@ def matching(form: type[Format], rows: Rows, query: bytes, mask: int) -> NDArray
     return matches[same]
 
 
-@cache
+@lru_cache(maxsize=256)
 def bit_of(form: type[Format], name: str) -> int:
     """Return the bit of a component in the mask."""
     return component_mask(form, name)
