@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -22,6 +23,12 @@ def classes() -> dict[str, GroupErrors]:
 @pytest.fixture(scope="module")
 def sources() -> dict[str, GroupErrors]:
     return {row.name: row for row in source_errors()}
+
+
+def test_the_calibration_page_has_every_source_and_class(classes, sources):
+    document = (Path(__file__).parents[2] / "docs" / "calibration.md").read_text(encoding="utf-8")
+    for row in (*classes.values(), *sources.values()):
+        assert " | ".join(row.left_out_cells) in document, row.name
 
 
 def test_every_published_row_is_predicted():

@@ -8,10 +8,10 @@ A kind is a tuple of properties, the most important first; its first property is
 measured over predicted times.
 
 1. Scale. Mean and mean square of the errors of a kind, each source with the same weight. A kind starts from its wider
-   kind, which counts as much as `PRIOR` sources: with no source of its own it has the errors of the wider kind.
+   kind, which counts as much as `PRIOR` sources: with no source of its own it has the errors of the wider kind. The
+   spread is larger by `FEW`/n for n sources of the class, `PRIOR` included: that of few sources is uncertain.
 2. Quantile. Each source is left out, and its errors are divided by the scale that the other sources give. Of these
-   scores, sources weighted equally, the band takes the quantile of level 90 % (n + 1)/n for n sources, at most 95 %,
-   larger by 1/n.
+   scores, sources weighted equally, the band takes the 90 % quantile, larger by 1/n for n sources.
 3. Unseen classes. The same with whole classes left out gives the quantile for a class without published figures.
 
 So the band covers 90 % of the figures of a new source, averaged over sources, if the new source resembles the
@@ -29,8 +29,8 @@ from math import exp, log, sqrt
 from weft.calibration.band import Band, Published
 
 COVERAGE = 0.9
-MOST_LEVEL = 0.95  # highest level of the quantile: that of few sources would be their worst figure
 PRIOR = 2.0  # sources that the wider kind counts for
+FEW = 2.0  # sources that double a spread's uncertainty: close to Student's quantiles for 3 to 10 sources
 LEAST_SCALE = 0.1  # least spread of errors: clusters of the same hardware differ by as much
 
 Kind = tuple[str, ...]
@@ -129,34 +129,34 @@ class Bands:
 
     def _scale(self, kind: Kind, without: frozenset[str] = frozenset(), without_class: Kind | None = None) -> _Scale:
         """Return centre and spread of the errors of a kind, without some sources or without a class."""
-        mean = square = 0.0
+        mean = square = of_class = 0.0
         for length in range(len(kind) + 1):
             cells = self._cells.get(kind[:length], {})
             own = [
                 cell
-                for (source, of_class), cell in cells.items()
-                if source not in without and of_class != without_class
+                for (source, own_class), cell in cells.items()
+                if source not in without and own_class != without_class
             ]
             prior = PRIOR if length else 0.0
             total = prior + len(own)
+            of_class = total if length < 2 else of_class
             if total:
                 mean = (prior * mean + sum(cell.mean for cell in own)) / total
                 square = (prior * square + sum(cell.square for cell in own)) / total
-        return mean, max(sqrt(max(square - mean * mean, 0.0)), LEAST_SCALE)
+        return mean, max(sqrt(max(square - mean * mean, 0.0)), LEAST_SCALE) * (1 + FEW / max(of_class, 1.0))
 
 
 def _quantile(scores_by_source: Iterable[Collection[float]]) -> float:
     """Return the quantile of scores, each source with the same weight, larger by 1/n: a new source may be worse.
 
-    The conformal level of n sources is (n + 1)/n of the coverage, which for nine sources is the largest score of all.
+    The exact conformal level of n sources is (n + 1)/n of the coverage, which for nine is the largest score of all.
     """
     groups = list(scores_by_source)
     if not groups:
         return 0.0
     total, share = 0.0, 1 / len(groups)
-    level = min(COVERAGE * (1 + share), MOST_LEVEL)
     for score, weight in sorted((score, share / len(group)) for group in groups for score in group):
         total += weight
-        if total >= level:
+        if total >= COVERAGE:
             return score * (1 + share)
     return max(map(max, groups)) * (1 + share)

@@ -91,7 +91,6 @@ def _class_row(name: str, predictions: Sequence[Prediction[AnyFigure]]) -> tuple
     figures = [prediction.figure for prediction in predictions]
     bias, p90 = np.mean([each.error for each in figures]), np.quantile([abs(each.error) for each in figures], 0.9)
     inside = sum(prediction.is_in_band for prediction in predictions)
-    width = np.mean([sqrt(prediction.band.high / prediction.band.low) for prediction in predictions])
     return (
         name,
         str(len({figure.cluster for figure in figures})),
@@ -100,5 +99,10 @@ def _class_row(name: str, predictions: Sequence[Prediction[AnyFigure]]) -> tuple
         f"{bias:+.0%}",
         f"{p90:.0%}",
         f"{inside} of {len(figures)}, {inside / len(figures):.0%}",
-        f"x{width:.2f}",
+        f"x{mean_width(predictions):.2f}",
     )
+
+
+def mean_width(predictions: Iterable[Prediction[AnyFigure]]) -> float:
+    """Return the mean factor from a prediction to an end of its band."""
+    return float(np.mean([sqrt(prediction.band.high / prediction.band.low) for prediction in predictions]))

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.calibration.cross_validation import AnyFigure, Predictions
+from weft.calibration.cross_validation import AnyFigure, Predictions, mean_width
 from weft.calibration.figure import Figure, mean_error
 from weft.version import __version__
 
@@ -37,6 +37,19 @@ class GroupErrors:
     known: Errors
     left_out: Errors
     in_bands: int  # figures in bands that were made without their source
+    width: float  # the mean factor from a prediction to an end of such a band
+
+    @property
+    def bands(self) -> tuple[str, str]:
+        """Return the cells of a table for the bands: how many hold, and how wide they are."""
+        return f"{self.in_bands} of {self.figures}, {self.in_bands / self.figures:.0%}", f"x{self.width:.2f}"
+
+    @property
+    def left_out_cells(self) -> tuple[str, ...]:
+        """Return the cells of a table with sources left out."""
+        errors = self.left_out
+        shares = f"{errors.mean_error:.1%}", f"{errors.bias:+.1%}", f"{errors.p90:.1%}"
+        return self.name, str(self.figures), *shares, *self.bands
 
 
 def group_errors(
@@ -57,6 +70,7 @@ def group_errors(
                 known=Errors.of(figures),
                 left_out=Errors.of([prediction.figure for prediction in own]),
                 in_bands=sum(prediction.is_in_band for prediction in own),
+                width=mean_width(own),
             )
         )
     return sorted(rows, key=lambda row: -row.left_out.mean_error)

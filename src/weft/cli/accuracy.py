@@ -10,7 +10,7 @@ from weft.cli.output import Cell
 if TYPE_CHECKING:
     from weft.calibration.groups import Errors, GroupErrors
 
-_ERRORS = ("mean error %", "bias %", "p90 %", "left out: mean error %", "bias %", "p90 %", "in their bands")
+_ERRORS = ("mean error %", "bias %", "p90 %", "left out: mean error %", "bias %", "p90 %", "in their bands", "width")
 
 
 def group_columns(group: str, figures: str) -> tuple[str, ...]:
@@ -19,16 +19,7 @@ def group_columns(group: str, figures: str) -> tuple[str, ...]:
 
 
 def group_rows(groups: Sequence[GroupErrors]) -> list[tuple[Cell, ...]]:
-    return [
-        (
-            row.name,
-            row.figures,
-            *_percent(row.known),
-            *_percent(row.left_out),
-            f"{row.in_bands} of {row.figures}, {row.in_bands / row.figures:.0%}",
-        )
-        for row in groups
-    ]
+    return [(row.name, row.figures, *_percent(row.known), *_percent(row.left_out), *row.bands) for row in groups]
 
 
 def _percent(errors: Errors) -> tuple[float, ...]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from weft.calibration.figure import Figure
-from weft.collectives.mpi.band import UNSEEN, draw, find_band, kind_of, remarks
+from weft.collectives.mpi.band import draw, find_band, kind_of, remarks
 
 RDMA = kind_of("collectives", 8, "RDMA")
 LATENCY = kind_of("latency", 8, "RDMA")
@@ -36,13 +36,19 @@ def test_every_kind_has_a_band_with_its_clusters_ranks_and_worst_figure():
     assert band.low < 0.5
     assert band.high > 3.0
     assert bands[", ".join(LATENCY)].high < band.high
-    assert bands[UNSEEN].clusters == 7
+    assert bands["any collectives"].clusters == 4
 
 
 def test_a_kind_without_published_figures_has_the_band_of_its_class_or_of_an_unseen_one():
     bands = draw(FIGURES)
     assert find_band(kind_of("collectives", 1 << 20, "RDMA"), 512, bands) == bands[RDMA[0]]
-    assert find_band(TCP, 512, bands) == bands[UNSEEN]
+    assert find_band(TCP, 512, bands) == bands["any collectives"]
+
+
+def test_errors_of_collectives_have_no_part_in_the_bands_of_single_messages():
+    near = find_band(LATENCY, 2, draw(FIGURES))
+    far = find_band(LATENCY, 2, draw([*FIGURES, published("c", RDMA, 40.0)]))
+    assert near == far
 
 
 def test_many_ranks_of_virtual_machines_are_a_class_whatever_carries_their_messages():

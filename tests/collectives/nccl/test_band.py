@@ -54,15 +54,15 @@ def test_a_class_with_many_clusters_has_a_narrower_band_than_one_without():
 
 
 def test_the_errors_of_a_transport_count_for_it_alone():
-    """NCCL over Slingshot takes up to 2.9 times as long at some sizes, by trees and rings; an NVLS tree would, too."""
+    """Published runs over Slingshot take up to twice as long at some sizes; an NVLS tree would, too."""
     cluster = from_server("dgx-h100", nodes=2)
     networks = ideal_networks(cluster, network="roce", transport="slingshot")
     over = estimate(cluster, Collective.ALL_REDUCE, 16 << 20, algorithm=Algorithm.NVLS_TREE, networks=networks)
     bare = estimate(cluster, Collective.ALL_REDUCE, 16 << 20, algorithm=Algorithm.NVLS_TREE)
-    assert band_of(over).high > 1.5 * band_of(bare).high
+    assert band_of(over).high > 1.2 * band_of(bare).high
     assert band_of(over).kind == "slingshot, middle messages"
     assert "Slingshot" in over.doubts[0]
-    without = published_bands().without("cscs-alps")
+    without = published_bands().without("cscs-alps").without("sigma2-olivia")
     assert band_of(over, without).far == ("no published run of slingshot",)
 
 
@@ -85,7 +85,7 @@ def test_a_constant_is_fitted_again_without_a_cluster():
     assert refitted("ml-engineering-h200").bandwidth.nvls == pytest.approx(now, rel=0.1)
     assert refitted("cscs-alps") == times()
     assert refitted("vultr-b200").pipeline.blackwell_hop == pytest.approx(times().pipeline.blackwell_hop, rel=0.3)
-    assert refitted("gcp-a3-high").plugin["tcpx"].rate == 1.0
+    assert refitted("gcp-a3-high").plugin["tcpx"].rate == pytest.approx(times().plugin["tcpx"].rate, rel=0.1)
 
 
 def test_the_fit_finds_the_constant_that_made_the_times():
@@ -100,7 +100,7 @@ def test_constants_of_one_cluster_are_those_of_classes_with_one_cluster():
     """And rings with LL on Ampere: other clusters of it have trees."""
     alone = {name for name, fit in times().fit.items() if len({find(run).where for run in fit.runs}) == 1}
     rings = {"generation.ampere.ll_launch_us", "generation.ampere.ll_hop"}
-    assert alone == {"pipeline.pcie_hop", "plugin.tcpx.rate", "plugin.tcpx.step_us", *rings}
+    assert alone == {"pipeline.pcie_hop", *rings}
 
 
 def test_every_constant_of_ours_says_what_it_is_fitted_to():

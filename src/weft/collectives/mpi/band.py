@@ -1,7 +1,8 @@
 """The band around a figure, by the errors of published figures (`weft.calibration.conformal`).
 
 A class is a test and its transport; collectives on many ranks of virtual machines are a class of their own. A class has
-separate bands for small and large messages. mpi_times.toml contains the bands, and a test computes them again. Beyond
+separate bands for small and large messages. Single messages, collectives, and collectives between many virtual machines
+have bands by their own errors only. mpi_times.toml contains the bands, and a test computes them again. Beyond
 the published numbers of ranks the upper end grows with the ranks: a delay of one of n ranks delays all.
 """
 
@@ -16,9 +17,10 @@ from weft.calibration.conformal import Bands
 from weft.collectives.mpi.times import Band
 
 SMALL_BYTES = 2048  # up to which latency is what counts
-UNSEEN = "any kind"  # the band of a class without published figures
 _SMALL, _LARGE = "up to 2 KiB", "from 4 KiB on"
 _WIDE = 10.0
+_MANY = "between many virtual machines"
+_COLLECTIVES, _MESSAGES = "any collectives", "any messages"  # the bands of classes without published figures
 
 
 class RankedFigure(Published, Protocol):
@@ -30,15 +32,28 @@ class RankedFigure(Published, Protocol):
 
 def kind_of(test: str, size_bytes: int, carrier: str, *, noisy: bool = False) -> tuple[str, ...]:
     """Return the properties of a kind, the most important first; `noisy`: many ranks of virtual machines."""
-    over = "between many virtual machines" if noisy else f"over {carrier}"
+    over = _MANY if noisy else f"over {carrier}"
     return f"{test} {over}", _SMALL if size_bytes <= SMALL_BYTES else _LARGE
 
 
 def draw(figures: Iterable[RankedFigure]) -> dict[str, Band]:
     """Return a band for every kind and every wider one, and that of an unseen class."""
-    every = tuple(figures)
-    bands = Bands.of(every)
-    return {", ".join(kind) or UNSEEN: _draw(bands, kind or (UNSEEN,), alike) for kind, alike in by_kind(every).items()}
+    families: dict[str, list[RankedFigure]] = {}
+    for figure in figures:
+        families.setdefault(_family(figure.kind), []).append(figure)
+    drawn: dict[str, Band] = {}
+    for family, among in families.items():
+        bands = Bands.of(among)
+        for kind, alike in by_kind(among).items():
+            drawn[", ".join(kind) or family] = _draw(bands, kind or (family,), alike)
+    return drawn
+
+
+def _family(kind: tuple[str, ...]) -> str:
+    """Return the name of the tests whose errors have a part in the bands of a kind."""
+    if kind[0].startswith("collectives"):
+        return f"{_COLLECTIVES} {_MANY}" if kind[0].endswith(_MANY) else _COLLECTIVES
+    return _MESSAGES
 
 
 def _draw(bands: Bands, kind: tuple[str, ...], figures: Iterable[RankedFigure]) -> Band:
@@ -60,14 +75,14 @@ def find_band(kind: tuple[str, ...], n_ranks: int, bands: dict[str, Band]) -> Ba
 
 def _narrowest(kind: tuple[str, ...], bands: dict[str, Band]) -> str:
     names = (", ".join(kind[:length]) for length in range(len(kind), 0, -1))
-    return next((name for name in names if name in bands), UNSEEN)
+    return next((name for name in names if name in bands), _family(kind))
 
 
 def remarks(kind: tuple[str, ...], n_ranks: int, bands: dict[str, Band]) -> Iterable[str]:
     """Yield remarks on a figure with a wide band, or far from anything published."""
     name = _narrowest(kind, bands)
     band = find_band(kind, n_ranks, bands)
-    if name == UNSEEN:
+    if name == _family(kind):
         yield f"Far from anything published: no published {kind[0]}"
     elif n_ranks > BEYOND * band.ranks:
         yield f"Far from anything published: {n_ranks:,} ranks, and the most of {kind[0]} are {band.ranks:,}"

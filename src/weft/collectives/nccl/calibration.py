@@ -23,6 +23,7 @@ from weft.collectives.nccl.cluster import Cluster, from_server
 from weft.collectives.nccl.estimate import Estimate, estimate
 from weft.collectives.nccl.ideal import ideal_networks
 from weft.collectives.nccl.kind import kind_of
+from weft.collectives.nccl.network import Network
 from weft.collectives.nccl.times import Times
 
 SMALL_BYTES = 64 << 10  # up to which time is latency
@@ -58,6 +59,7 @@ class Run(PublishedRun, frozen=True, forbid_unknown_fields=True, kw_only=True):
     speed: str = ""
     cloud: bool = False
     adapter_gbyte_s: float | None = None  # ib_write_bw of the slowest adapter, if the source has it
+    eager_bytes: int | None = None  # of a message, if variables of the run change what the transport has
     channels: int | None = None
     call_us: float = 0.0
     promised: bool = True
@@ -76,11 +78,7 @@ class Run(PublishedRun, frozen=True, forbid_unknown_fields=True, kw_only=True):
                 speed=self.speed,
                 cloud=self.cloud,
             )
-            if self.adapter_gbyte_s is not None:
-                measured = self.adapter_gbyte_s
-                networks = {
-                    pattern: replace(network, adapter_gbyte_s=measured) for pattern, network in networks.items()
-                }
+            networks = {pattern: self._as_measured(network) for pattern, network in networks.items()}
         return estimate(
             self.cluster,
             self.collective,
@@ -89,6 +87,12 @@ class Run(PublishedRun, frozen=True, forbid_unknown_fields=True, kw_only=True):
             channels=self.channels,
             fitted=fitted,
         )
+
+    def _as_measured(self, network: Network) -> Network:
+        """Return a network with the adapters' rate and the eager messages of this run, where its source has them."""
+        rate = network.adapter_gbyte_s if self.adapter_gbyte_s is None else self.adapter_gbyte_s
+        eager_bytes = network.eager_bytes if self.eager_bytes is None else self.eager_bytes
+        return replace(network, adapter_gbyte_s=rate, eager_bytes=eager_bytes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -86,10 +86,12 @@ class Case:
         like = Algorithm.TREE if self.row.algorithm == Algorithm.RING else self.row.algorithm
         return constants().latency_us.network[like][_PROTOCOLS.index(self.row.protocol)]
 
-    def crossing_us(self, pattern: Pattern) -> float:
-        """Return the latency of a step between nodes on this network."""
+    def crossing_us(self, pattern: Pattern, chunk_bytes: float = 0.0) -> float:
+        """Return the latency of a step between nodes on this network, with a chunk of data in each channel."""
         network = find(self.networks, pattern)
-        return crossing_us(self.cluster, network, self.network_us, self.row.protocol, self.fitted)
+        step_us = crossing_us(self.cluster, network, self.network_us, self.row.protocol, self.fitted)
+        message_bytes = chunk_bytes / PAYLOAD[self.row.protocol]
+        return step_us + rendezvous_us(self.cluster, network, self.fitted, self.row.protocol, message_bytes)
 
     def adapters_gbyte_s(self, pattern: Pattern) -> float:
         """Return the data rate of all adapters of a node."""
@@ -177,6 +179,19 @@ def plugin_step_us(network: Network, fitted: Times) -> float:
     """Return the time of a step that the plugin adds, for which the adapters need not wait."""
     plugin = plugin_of(network, fitted)
     return plugin.step_us if plugin else 0.0
+
+
+def rendezvous_us(cluster: Cluster, network: Network, fitted: Times, protocol: Protocol, message_bytes: float) -> float:
+    """Return the time in which the receiver fetches a message that is too long to be sent at once, and flushes it."""
+    plugin = plugin_of(network, fitted)
+    if plugin is None:
+        return 0.0
+    older = cluster.sm < plugin.ordered_sm
+    eager_bytes = plugin.older_eager_bytes if older else plugin.eager_bytes
+    eager_bytes = eager_bytes if network.eager_bytes is None else network.eager_bytes
+    there_and_back = 2 if eager_bytes is not None and message_bytes > eager_bytes else 0
+    flush = 1 if older and plugin.older_flush and protocol == Protocol.SIMPLE else 0
+    return (there_and_back + flush) * network.step_us
 
 
 def adapters_gbyte_s(cluster: Cluster, network: Network, fitted: Times) -> float:

@@ -35,7 +35,8 @@ _AMD = (
     "GPUs only posts are, as one has it whose processors are inferred"
 )
 _SLINGSHOT = (
-    "Slingshot: libfabric's matching and rendezvous are not modelled; the one published run is up to 2.9 times as long"
+    "Slingshot: published runs take up to twice as long from 64 KiB to 1 MiB, and with one GPU in a server up to four "
+    "times from 1 to 8 MiB. Their sites advise NCCL_PROTO=^LL128, which NCCL does not set by itself"
 )
 TCP_DOUBT = (
     "TCP: one core copies for each connection, 15 Gb/s of it, whatever the line carries. 400G is no faster than 100G, "

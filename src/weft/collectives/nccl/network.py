@@ -23,6 +23,7 @@ class Network:
     adapter_gbyte_s: float  # payload that the slowest adapter sends, all flows of the pattern running
     fabric: str = "InfiniBand"  # in words
     transport: str = ""  # as in fabrics.toml: what carries the messages, where it is not the card's RDMA or sockets
+    eager_bytes: int | None = None  # of a message, up to which it is not fetched; None: as the transport has it
 
 
 Networks = Mapping[Pattern, Network]

@@ -29,6 +29,7 @@ from weft.collectives.nccl.case import (
     plugin_of,
     post_us,
     posts,
+    rendezvous_us,
     simple_start_us,
 )
 from weft.collectives.nccl.cluster import Cluster, Processor
@@ -107,8 +108,9 @@ def pairs_parts(
         own_us = post_us(cluster, network)
         # A thread posts a send and a receive for each peer, of which the first is in the latency already.
         crossing = crossing_us(cluster, network, latency.network[Algorithm.TREE][index], protocol, fitted)
-        steps_us = crossing + (2 * away - 1) * own_us
         out_bytes = _wire_bytes(cluster, collective, size_bytes, protocol, _OUTSIDE)
+        crossing += rendezvous_us(cluster, network, fitted, protocol, out_bytes / away)
+        steps_us = crossing + (2 * away - 1) * own_us
         # To one peer, or to and from the root: through the adapters of one rail, that of the GPU at the far end.
         rails = min(cluster.nics, cluster.gpus)
         sharing = cluster.gpus if collective == Collective.ALL_TO_ALL else rails

@@ -37,7 +37,7 @@ from weft.collectives.nccl.times import Chunk
 
 _BLACKWELL = 100
 _TWO_NODES = 1  # the column of lists
-_RELAYED_CHANNELS = 16  # on nodes with eight GPUs and adapters, for which NCCL's figures of LL hold
+_PROXIES, _PROXY_CHANNELS = 8, 2  # threads of a node, and channels of each, for which NCCL's figures of LL hold
 _MANY_NODES = 4  # from which NVLS trees have small chunks
 
 
@@ -51,10 +51,11 @@ def _ring(case: Case) -> Parts:
     cluster = case.cluster
     steps = (cluster.ranks - 1) * (2 if case.collective == Collective.ALL_REDUCE else 1)
     crossings = ceil(steps / cluster.gpus) if cluster.nodes > 1 else 0
-    crossing_us = case.crossing_us(Pattern.RING) if crossings else 0.0
+    step_bytes = case.size_bytes / cluster.ranks
+    crossing_us = case.crossing_us(Pattern.RING, step_bytes / case.channels) if crossings else 0.0
     data = case.data(_ring_limits(case))
     # The processor that relays is also what limits the data of LL: the longer of the two counts.
-    relay_us = crossings * _relay_us(case, case.size_bytes / cluster.ranks)
+    relay_us = crossings * _relay_us(case, step_bytes)
     pipeline_us = max(0.0, relay_us - data[1]) if data[0] == CHANNELS else relay_us
     # A step waits for a whole slice, unlike one of a line or a tree; adapters have other chunks to send meanwhile.
     alone = cluster.nodes == 1 and cluster.nvlink and case.row.protocol != Protocol.LL
@@ -143,12 +144,18 @@ def _relay_us(case: Case, step_bytes: float) -> float:
     if case.row.protocol != Protocol.LL:
         return 0.0
     chunk_bytes = min(step_bytes / case.channels, case.fitted.chunk["ll"].most)
-    return chunk_bytes * _RELAYED_CHANNELS / _relayed_gbyte_s(case.cluster)[_TWO_NODES] / 1000
+    own_channels = max(_PROXY_CHANNELS, case.channels / case.cluster.gpus)
+    return chunk_bytes * own_channels * case.cluster.gpus / _relayed_gbyte_s(case.cluster)[_TWO_NODES] / 1000
 
 
 def _relayed_gbyte_s(cluster: Cluster) -> tuple[float, float, float]:
-    """Return the bandwidth of LL through this processor, for one node, two, more."""
-    return constants().generation["ampere" if cluster.processor == Processor.AMD else "volta"].ll_gbyte_s
+    """Return the bandwidth of LL through this processor, for one node, two, more.
+
+    NCCL's figures are those of nodes with eight GPUs, each of which has a thread that relays.
+    """
+    figures = constants().generation["ampere" if cluster.processor == Processor.AMD else "volta"].ll_gbyte_s
+    one, two, more = (figure * cluster.gpus / _PROXIES for figure in figures)
+    return one, two, more
 
 
 def _line(case: Case) -> Parts:
@@ -183,7 +190,6 @@ def _tree(case: Case) -> Parts:
         # Along the GPUs of a node each byte comes up and goes down again.
         limits[inside_name(cluster)] = _inside_gbyte_s(case) * PAYLOAD[protocol] * cluster.gpus / (2 * n_peers)
     if cluster.nodes > 1:
-        crossing_us = case.crossing_us(Pattern.TREE)
         limits[ADAPTERS] = case.adapters_gbyte_s(Pattern.TREE) / _tree_loads(cluster)
         peers_us = case.peer_us * min(2, cluster.nodes - 1)
     data = case.data(limits)
@@ -191,6 +197,8 @@ def _tree(case: Case) -> Parts:
     if protocol == Protocol.LL128:
         chunk, scale = case.fitted.chunk["tree-ll128"], (1 + levels + 0.1 * cluster.gpus) / cluster.gpus
     rounds = _rounds(case, chunk, case.channels, scale)
+    if levels:
+        crossing_us = case.crossing_us(Pattern.TREE, case.size_bytes / rounds / case.channels)
     pipeline_us = (rounds - 1) * _waiting_us(case, limits, rounds, peers_us)
     if protocol == Protocol.SIMPLE:
         copy_us = case.size_bytes / rounds / case.channels / block_gbyte_s(cluster) / 1000

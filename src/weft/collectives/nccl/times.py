@@ -58,7 +58,10 @@ class Plugin(Sourced, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The settings of a plugin of NCCL's."""
 
     chunk_bytes: int
-    ordered_sm: int
+    ordered_sm: int = 0
+    eager_bytes: int | None = None
+    older_eager_bytes: int | None = None
+    older_flush: bool = False
     rate: float = 1.0
     step_us: float = 0.0
 
