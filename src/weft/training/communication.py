@@ -151,7 +151,8 @@ class Communication(ABC):
     def _shape(self, kind: str) -> _Shape:
         if kind not in self._shapes:
             servers = self.layout.ranks(kind) // self.cluster.gpus  # [group, member], in order
-            starts = np.pad(np.diff(servers, axis=1) > 0, ((0, 0), (1, 1)), constant_values=True)  # and one end
+            starts = np.ones((len(servers), servers.shape[1] + 1), dtype=bool)  # and one end
+            starts[:, 1:-1] = servers[:, 1:] > servers[:, :-1]
             group, member = np.nonzero(starts)
             counts = np.diff(member)[np.diff(group) == 0]  # members on each server of each group
             self._shapes[kind] = _Shape(servers.shape[1], int(starts.sum(axis=1).max()) - 1, int(counts.min()))
