@@ -46,6 +46,8 @@ _LEFT_OUT = (
 _REHEARSED = (
     "weft sim torus:3x3",
     "weft nccl all_reduce -b 1M -e 2M superpod:su=1",
+    "weft train llama3-8b --gpus 8 --tp 1 --engine analytic",
+    "weft infer llama3-8b --server dgx-h100",
     "weft route torus:4x4 --compare",
     "weft route torus:4x4 --picture load.png",
     # Refused after their arguments are assembled.

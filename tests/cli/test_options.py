@@ -249,7 +249,7 @@ PLAN_CASES = {
     "--room": (PLAN, "--room ROOM"),
     "--prices": (PLAN, "--prices PRICES"),
     "--optimise": ("--gpus 1024", "--optimise"),
-    "--train": (PLAN, "--train llama3-8b"),
+    "--train": ("--gpus 16", "--train llama3-8b"),
     "--folder": (PLAN, "--folder OUT.folder"),
 }
 
