@@ -132,6 +132,15 @@ def test_a_lost_plane_shows_in_the_rate_and_not_in_the_state(lab):
     assert rates == ["200 Gb/sec (2X NDR)\n"]
 
 
+def test_simulated_traffic_and_load_refuse_planes(lab):
+    with pytest.raises(
+        ConfigError, match="simulated traffic of a lab works on one subnet, and star:hosts=2,planes=2 has"
+    ):
+        lab.traffic("shift")
+    with pytest.raises(ConfigError, match="each of which is one"):
+        lab.load("job=ring:h1,h2@50%")
+
+
 # -- RDMA -------------------------------------------------------------------------------------------------------------
 
 

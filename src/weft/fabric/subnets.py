@@ -92,7 +92,12 @@ def choose_router(interface_id: int, count: int) -> int:
 
 
 def require_one_subnet(fabric: Fabric, purpose: str) -> None:
-    """Raise ConfigError for a fabric of several subnets; `purpose` is the subject of the message."""
+    """Raise ConfigError for a fabric of several subnets or written-out planes; `purpose` is the subject."""
+    if fabric.expanded:
+        raise ConfigError(
+            f"{purpose} works on one subnet, and {fabric.spec} has {fabric.planes} planes, each of which is one: leave "
+            "out planes=, or predict with `weft sim` and `weft nccl`"
+        )
     count = len(subnets_of(fabric))
     if count > 1:
         raise ConfigError(
