@@ -136,10 +136,17 @@ def _free_ports(fabric: Fabric) -> NDArray[np.int64]:
     front = {switch.name: switch.ports for switch in catalog.switches()}
     # the last entry serves -1
     of_model = np.array([*(front.get(model, MAX_PORTS) for model in fabric.models), MAX_PORTS])[fabric.nodes.model]
-    of_node = np.where(fabric.nodes.n_ports > of_model + 1, fabric.nodes.n_ports, of_model)  # split cages
+    split = fabric.nodes.n_ports > of_model + 1  # cages
+    of_node = np.where(split, fabric.nodes.n_ports, of_model)
     ports = fabric.ports
     is_free = (ports.peer < 0) & (ports.number > 0) & (ports.number <= of_node[ports.node])
-    return np.bincount(ports.node[is_free], minlength=len(fabric.nodes))
+    free = np.bincount(ports.node[is_free], minlength=len(fabric.nodes))
+    rates = {switch.name: switch.rate_gbit_s for switch in catalog.switches()}
+    whole_gbit_s = np.array([*(rates.get(model, np.inf) for model in fabric.models), np.inf])[fabric.nodes.model]
+    for node in fabric.link_nodes:  # a link at the rate of a port that is not split takes all of its parts
+        whole = node[split[node] & (fabric.link_rate_gbit_s >= whole_gbit_s[node])]
+        np.subtract.at(free, whole, fabric.nodes.n_ports[whole] // of_model[whole] - 1)
+    return free
 
 
 def _link_groups(fabric: Fabric, level: NDArray[np.int16]) -> tuple[LinkGroup, ...]:

@@ -7,11 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import weft
 from weft.errors import ConfigError
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
+from weft.fabric.summary import summarise
 from weft.fabric.topologies import dragonfly, dragonfly_plus
 from weft.fabric.topologies.dragonfly import fit_dragonfly_plus
+from weft.routing.check import check
+from weft.routing.route import route
 
 
 def cables_between_groups(fabric: Fabric) -> Counter[tuple[str, str]]:
@@ -103,3 +107,30 @@ def test_a_dragonfly_plus_that_is_fitted_is_balanced_and_has_a_server_on_every_l
     hosts = [sum(peer.kind == NodeKind.HCA for peer in leaf.peers) // rails for leaf in leaves]
     assert min(hosts) >= 1
     assert max(hosts) - min(hosts) <= 1
+
+
+def test_a_dragonfly_plus_has_several_cables_between_leaf_and_spine():
+    """Ports of 400 Gbit/s between switches whose other ports are split: each takes two of a leaf's 128."""
+    spec = "dragonfly+:p=16,leaves=3,spines=4,h=5,g=3,cables=2,switch=QM9700,speed=2xNDR,uplink=4xNDR"
+    fabric = weft.load(spec)
+    leaf = fabric["g1leaf2"]
+    assert [port.peer.node.name for port in leaf.ports if port.peer][16:] == [f"g1spine{n}" for n in "11223344"]
+    cabled = [port.number for port in leaf.ports if port.peer]
+    assert cabled == [*range(1, 17), *range(17, 33, 2)]
+    assert {port.link.label for port in leaf.ports if port.peer and port.number > 16} == {"4xNDR"}
+    spine_tier, leaf_tier = reversed(summarise(fabric).tiers)
+    assert leaf_tier.free_ports == 9 * (128 - 16 - 2 * 8)
+    assert spine_tier.free_ports == 12 * (128 - 2 * (6 + 5))
+    assert check(route(fabric).fabric).ok
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("uplink=2xHDR", "uplink=2xHDR is no speed of QM9700"),
+        ("cables=8,speed=2xNDR,uplink=4xNDR", "a leaf: 8 for hosts, 64 to spines, 2 for each"),
+    ],
+)
+def test_uplinks_that_the_switch_lacks_are_refused(options, message):
+    with pytest.raises(ConfigError, match=message):
+        weft.load(f"dragonfly+:p=8,leaves=2,spines=8,h=2,g=3,switch=QM9700,{options}")

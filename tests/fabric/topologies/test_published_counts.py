@@ -42,3 +42,17 @@ def test_fat_trees_hold_k_squared_half_and_k_cubed_quarter_hosts() -> None:
     whole = summarise(load("fat-tree:hosts=65536,radix=64,levels=3"))
     assert sum(tier.switches for tier in whole.tiers) == 5120
     assert sum(link.count for link in whole.links[1:]) == 131_072
+
+
+def test_the_booster_of_jupiter_has_its_switches_and_ports() -> None:
+    """25 groups of 15 leaves, 16 spines and 240 nodes with four ports of 200 Gbit/s: 64 on a leaf, as much goes up."""
+    jupiter = "p=16,leaves=15,spines=16,cables=2,h=26,g=25,server=hgx-h100-4,switch=QM9700,speed=2xNDR,uplink=4xNDR"
+    booster = summarise(load(f"dragonfly+:{jupiter}"))
+    spine, leaf = reversed(booster.tiers)
+    assert booster.servers == 25 * 240
+    assert (leaf.switches, spine.switches) == (25 * 15, 25 * 16)
+    assert leaf.hca_links == 25 * 960 == leaf.switches * 64
+    assert leaf.oversubscription == 1.0
+    links = {link.between: (link.label, link.count) for link in booster.links}
+    assert links["HCA - leaf"] == ("2xNDR", 24_000)
+    assert links["leaf - spine"] == ("4xNDR", 25 * 15 * 32)

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from weft.errors import ConfigError
 from weft.fabric.model import Fabric
+from weft.fabric.rates import Speed, parse_label
 from weft.fabric.topologies.builder import HALL_M, ROW_M, Builder, ServerName, Switching, number
 from weft.fabric.topologies.registry import topology
 
@@ -66,6 +67,8 @@ def dragonfly_plus(
     spines: Annotated[int, "switches with global links in a group"],
     h: GlobalLinks,
     g: Groups = None,
+    cables: Annotated[int, "cables from each leaf to each spine of its group"] = 1,
+    uplink: Annotated[str | None, "line speed of cables between switches, 4xNDR; else that of the servers"] = None,
     servers: Annotated[int | None, "servers in all, spread evenly, if leaves are not full"] = None,
     server: ServerName = "host",
     **switching: Unpack[Switching],
@@ -73,8 +76,12 @@ def dragonfly_plus(
     """Connect groups of leaves (`g2leaf3`) and spines (`g2spine3`), with the global links on the spines."""
     builder = Builder("dragonfly+", server=server, **switching)
     ports = p * builder.rails
-    builder.check_ports(ports + spines, f"a leaf: {ports} for hosts, {spines} to spines")
-    builder.check_ports(leaves + h, f"a spine: {leaves} to leaves, {h} global")
+    line = parse_label(uplink) if uplink else None
+    wide = _ports_of_uplink(builder, uplink) if uplink else 1
+    up, down = spines * cables, leaves * cables
+    of_uplinks = f", {wide} for each" if wide > 1 else ""
+    builder.check_ports(ports + up * wide, f"a leaf: {ports} for hosts, {up} to spines{of_uplinks}")
+    builder.check_ports((down + h) * wide, f"a spine: {down} to leaves, {h} global{of_uplinks}")
     g = _choose_groups("dragonfly+", g, spines * h)
     builder.check_size(g * (leaves + spines), g * leaves * p)
     servers = _check_servers(g * leaves * p, servers)
@@ -82,9 +89,11 @@ def dragonfly_plus(
     groups = builder.add_groups(number("group", g))
     lower = _add_spread(builder, servers, _names("leaf", g, leaves), np.repeat(groups, leaves)).reshape(g, leaves)
     upper = builder.add_switches(_names("spine", g, spines), group=np.repeat(groups, spines)).reshape(g, spines)
-    leaf, spine = np.ogrid[:leaves, :spines]
-    builder.connect(lower[:, :, None], ports + 1 + spine, upper[:, None, :], 1 + leaf, ROW_M)
-    _connect_groups(builder, upper, leaves + 1, h)
+    leaf, spine, n = np.ogrid[:leaves, :spines, :cables]
+    ends = (lower[:, :, None, None], upper[:, None, :, None])
+    leaf_port, spine_port = ports + 1 + wide * (spine * cables + n), 1 + wide * (leaf * cables + n)
+    builder.connect(ends[0], leaf_port, ends[1], spine_port, ROW_M, line)
+    _connect_groups(builder, upper, wide * down + 1, h, line, wide)
     return builder.build()
 
 
@@ -116,6 +125,17 @@ def fit_dragonfly_plus(servers: int, *, rails: int, radix: int) -> dict[str, int
     return {"p": p, "leaves": leaves, "spines": spines, "h": leaves, "g": g, "servers": None if full else servers}
 
 
+def _ports_of_uplink(builder: Builder, uplink: str) -> int:
+    """Return the ports, split as the servers need them, that a cable between switches takes."""
+    whole = builder.switch.ports_at(uplink)
+    if uplink not in (*builder.switch.speeds, builder.switch.label) or builder.radix % whole:
+        raise ConfigError(
+            f"dragonfly+: uplink={uplink} is no speed of {builder.switch.name} beside {builder.radix} ports: "
+            f"it has {builder.switch.summary}"
+        )
+    return builder.radix // whole
+
+
 def _check_servers(most: int, servers: int | None) -> int:
     if servers is not None and servers > most:
         raise ConfigError(f"dragonfly+: servers={servers} do not fit: all leaves together hold {most:,}")
@@ -145,8 +165,15 @@ def _names(prefix: str, groups: int, each: int) -> list[str]:
     return [f"g{group}{name}" for group in range(1, groups + 1) for name in number(prefix, each)]
 
 
-def _connect_groups(builder: Builder, switches: NDArray[np.int32], first_port: int, h: int) -> None:
-    """Add the global cables of switches [group, switch], in ports `first_port` and up of each."""
+def _connect_groups(
+    builder: Builder,
+    switches: NDArray[np.int32],
+    first_port: int,
+    h: int,
+    line: tuple[Speed, int] | None = None,
+    wide: int = 1,
+) -> None:
+    """Add the global cables of switches [group, switch], in ports `first_port` and up of each, `wide` for a cable."""
     n_groups, per_group = switches.shape
     ahead, back = global_ports(n_groups, per_group * h)
     group = np.arange(n_groups)[:, None]
@@ -154,7 +181,12 @@ def _connect_groups(builder: Builder, switches: NDArray[np.int32], first_port: i
     group, port = np.nonzero(group < peer)  # each cable once, though both of its ends list it
     peer, back = peer[group, port], back[port]
     builder.connect(
-        switches[group, port // h], first_port + port % h, switches[peer, back // h], first_port + back % h, HALL_M
+        switches[group, port // h],
+        first_port + wide * (port % h),
+        switches[peer, back // h],
+        first_port + wide * (back % h),
+        HALL_M,
+        line,
     )
 
 
