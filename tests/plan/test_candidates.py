@@ -50,5 +50,5 @@ def test_an_hpn_pod_is_compared_on_400g_ethernet() -> None:
 def test_compare_chooses_the_planes_itself() -> None:
     from weft.api.purchases import compare_topologies as compare
 
-    with pytest.raises(ConfigError, match="leave out --topology, --planes and --grow-to"):
+    with pytest.raises(ConfigError, match="leave out --topology, --planes, --breakout and --grow-to"):
         compare(gpus=64, planes=2)

@@ -39,3 +39,17 @@ def test_planes_that_the_hardware_lacks_are_refused() -> None:
         size(Request(gpus=64, planes=4))
     with pytest.raises(ConfigError, match="--planes must be 1 or more, got 0"):
         Request(gpus=64, planes=0)
+
+
+def test_breakout_joins_more_adapters_at_a_lower_rate() -> None:
+    """1,024 adapters at half of NDR: half of the switches that whole ports need."""
+    whole, split = size(Request(gpus=1024)), size(Request(gpus=1024, breakout=2))
+    assert (whole.leaf, whole.spine) == (32, 16)
+    assert (split.leaf, split.spine) == (16, 8)
+    assert split.spec.endswith("breakout=2")
+    assert {port.link.label for port in split.fabric.find_node("leaf1").ports if port.link} == {"2xNDR"}
+
+
+def test_breakout_that_the_switch_lacks_is_refused() -> None:
+    with pytest.raises(ConfigError, match="breakout=4: QM9700 has 64 × 4xNDR or 128 × 2xNDR"):
+        size(Request(gpus=64, breakout=4))

@@ -100,6 +100,7 @@ def plan(
     topology: str | None = None,
     rails: int | None = None,
     planes: int | None = None,
+    breakout: int | None = None,
     oversubscription: float | None = None,
     grow_to: int | None = None,
     ufm_hosts: bool = False,
@@ -133,6 +134,8 @@ def plan(
         Compute adapters of each server that are cabled; by default all.
     planes
         Planes of each adapter port: independent networks of a share of its rate.
+    breakout
+        Ports that each port of a switch is split into; by default as adapters need.
     oversubscription
         Server ports per uplink of a leaf, 1 by default.
     grow_to
@@ -191,6 +194,7 @@ def plan(
         "topology": topology,
         "rails": rails,
         "planes": planes,
+        "breakout": breakout,
         "oversubscription": oversubscription,
         "grow_to": grow_to,
     }
@@ -229,8 +233,10 @@ def compare_topologies(
     from weft.plan.candidates import compare_topologies as compare_all
     from weft.plan.request import Request
 
-    if request.get("topology") or request.get("grow_to") or request.get("planes"):
-        raise ConfigError("--compare looks at all topologies and planes: leave out --topology, --planes and --grow-to")
+    if request.get("topology") or request.get("grow_to") or request.get("planes") or request.get("breakout"):
+        raise ConfigError(
+            "--compare looks at all topologies and planes: leave out --topology, --planes, --breakout and --grow-to"
+        )
     return compare_all(Request(**request), _read_prices(prices), progress)
 
 
@@ -240,7 +246,7 @@ def size_cluster(spec: FabricLike | None, options: Mapping[str, Any]) -> Size:
     from weft.plan.size import boxes_of, count, size
 
     request = {name: value for name, value in options.items() if value is not None}
-    for name in ("gpus", "servers", "rails", "planes", "grow_to"):
+    for name in ("gpus", "servers", "rails", "planes", "breakout", "grow_to"):
         if name in request:
             request[name] = read_whole(f"--{name.replace('_', '-')}", request[name])
     if "oversubscription" in request:

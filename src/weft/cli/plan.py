@@ -45,6 +45,8 @@ class Sizing:
     """Compute adapters per server that are cabled. [default: all]"""
     planes: Whole | None = None
     """Planes of each adapter port: independent networks of a share of its rate. [default: 1]"""
+    breakout: Whole | None = None
+    """Ports that each port of a switch is split into: more adapters of a lower rate. [default: as adapters need]"""
     oversubscription: float | None = None
     """Server ports per uplink of a leaf. [default: 1]"""
     grow_to: Whole | None = None

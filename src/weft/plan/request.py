@@ -33,6 +33,7 @@ class Request:
     topology: str | None = None
     rails: int | None = None
     planes: int = 1  # adapter ports are divided into so many
+    breakout: int | None = None  # each switch port is split into so many; None: as the adapters need
     oversubscription: float = 1.0
     grow_to: int | None = None
     ufm_hosts: bool = False
@@ -103,7 +104,7 @@ class Request:
     @property
     def radix(self) -> int:
         """The number of switch ports at the speed of these servers, in each plane."""
-        return ports_for(self.switch_model, self.template.adapter, self.planes)
+        return ports_for(self.switch_model, self.template.adapter, self.planes, self.breakout)
 
     @property
     def kind(self) -> str:

@@ -140,7 +140,7 @@ def _spec(request: Request, servers: int) -> str:
     """Return the spec of the topology for a number of servers."""
     template, switch = request.template, request.switch_model
     options: dict[str, Any] = {"server": template.name, "switch": switch.name}
-    options["planes"] = request.planes if request.planes > 1 else None
+    options |= {"planes": request.planes if request.planes > 1 else None, "breakout": request.breakout}
     ports = {"rails": template.rails, "radix": request.radix}
     options |= _options(request)
     match request.kind:

@@ -180,9 +180,9 @@ def line_of(switch: catalog.Switch, adapter: catalog.Adapter, planes: int = 1) -
     return host_line if planes > 1 or Speed.label(*host_line) in switch.breakout else switch.line
 
 
-def ports_for(switch: catalog.Switch, adapter: catalog.Adapter, planes: int = 1) -> int:
-    """Return the ports of a switch that joins such adapters, in each of so many planes."""
-    line = line_of(switch, plane_adapter(adapter, planes), planes)
+def ports_for(switch: catalog.Switch, adapter: catalog.Adapter, planes: int = 1, breakout: int | None = None) -> int:
+    """Return the ports of a switch that joins such adapters, in each of so many planes, or split into `breakout`."""
+    line = _split_line(switch, breakout) or line_of(switch, plane_adapter(adapter, planes), planes)
     if planes > 1:
         check_planes(switch, line, planes)
     return switch.ports_at(Speed.label(*line))
