@@ -138,6 +138,17 @@ def test_the_file_of_an_expectation_is_read_again(pair, tmp_path):
         read_expectation(path)
 
 
+def test_a_file_with_an_unknown_setting_is_refused(pair, tmp_path):
+    path = tmp_path / "expected.json"
+    for part in ("setup", "tests"):
+        write_expectation(pair, path)
+        facts = json.loads(path.read_text())
+        (facts["setup"] if part == "setup" else facts["tests"][0])["colour"] = "red"
+        path.write_text(json.dumps(facts))
+        with pytest.raises(ConfigError, match="unknown field `colour`"):
+            read_expectation(path)
+
+
 def test_an_edited_file_with_a_missing_value_is_refused(pair, tmp_path):
     path = tmp_path / "expected.json"
     write_expectation(pair, path)
