@@ -107,3 +107,9 @@ def test_a_plan_that_grows_has_no_phases(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="leave out --grow-to"):
         make_plan(size(Request(gpus=64, grow_to=512)), wishes=Wishes(phases=path))
     assert read_schedule(path).lead_weeks == {"switch": 20, "cable": 8}
+
+
+def test_a_phase_buys_only_cables_with_both_ends_in_use(plan: Plan) -> None:
+    """Four cages of two ports on each of 10, 22 and 32 servers."""
+    counts = [_counts(phase.items)["transceiver", "MMA4Z00-NS-FLT", None] for phase in plan.site.phases]
+    assert counts == [40, 88, 128]
