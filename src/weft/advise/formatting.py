@@ -105,7 +105,8 @@ def _knows_not(best: Row, team: str) -> bool:
 
 
 def _about_time(advice: Advice, best: Row) -> str:
-    time = f"One {advice.case.work.unit} takes {show_time(1e6 * best.seconds)}, {_lost(best)}"
+    unit = advice.case.work.unit
+    time = f"One {unit} {'take' if unit.endswith('s') else 'takes'} {show_time(1e6 * best.seconds)}, {_lost(best)}"
     alternatives = [row for row in advice.rows if row is not best]
     beside = [f"{row.option.label} {_difference(row.seconds / best.seconds)}" for row in alternatives]
     return f"{time}; {', '.join(beside)}."
