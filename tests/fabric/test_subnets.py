@@ -53,9 +53,10 @@ def test_router_does_not_change_the_tiers():
     [
         ("subnets:7,of=star:hosts=2", "a router joins 2 to 6 subnets"),
         ("subnets:1,of=star:hosts=2", "a router joins 2 to 6 subnets"),
+        ("subnets:0,of=star:hosts=2", "a router joins 2 to 6 subnets"),
         ("subnets:2", "needs a number of subnets and of=SPEC"),
         ("subnets:of=star:hosts=2", "needs a number of subnets"),
-        ("subnets:2,routers=0,of=star:hosts=2", "'routers=0' is not a parameter"),
+        ("subnets:2,routers=0,of=star:hosts=2", "routers=0: give at least one router"),
         ("subnets:2,rooters=1,of=star:hosts=2", "'rooters=1' is not a parameter"),
         ("subnets:2,of=star:hosts=2,speed=400GbE", "is not InfiniBand"),
         ("subnets:2,of=star:hosts=64", "has 0 free switch ports"),

@@ -211,6 +211,8 @@ def train(
             progress=_show_progress(change),
         )
         failures = predict_failures(prediction.runs[0], engine, **failure_options(trouble))
+        change(description="errors against published steps")
+        _ = prediction.runs[0].band  # seconds on first use, which the bar shows
     _write(prediction, outputs)
     _print(prediction, tokens, failures, outputs)
 

@@ -116,6 +116,8 @@ def build_subnets(text: str, load: Callable[[str], Fabric]) -> Fabric:
         raise ConfigError(
             f"{KEYWORD}:{count}: a router joins 2 to {ROUTER_PORTS} subnets, one with each of its ports\n  {USAGE}"
         )
+    if routers < 1:
+        raise ConfigError(f"{KEYWORD}: routers={routers}: give at least one router\n  {USAGE}")
     part = load(spec)
     if not part.links_of(Technology.INFINIBAND)[part.network_links].all():
         raise ConfigError(f"{KEYWORD}: of={spec} is not InfiniBand: routers join InfiniBand subnets")
@@ -138,7 +140,7 @@ def _parse(text: str) -> tuple[int, int, str]:
         key, equals, value = item.partition("=")
         if not equals and place == 0:
             key, value = "subnets", key
-        if key not in arguments or not value.isdecimal() or int(value) < 1:
+        if key not in arguments or not value.isdecimal():
             raise ConfigError(f"{KEYWORD}: {item!r} is not a parameter and its value\n  {USAGE}")
         arguments[key] = value
     if not separator or not spec.strip() or not arguments["subnets"]:
