@@ -1,6 +1,6 @@
 """Measure packet-hops per second of weft's packet engine and of ns-3, on the same permutation in the same run.
 
-    python benchmarks/packet.py [128 1024 11664] [--bytes 2000000] [--threads 1] [--no-ns3] [--json]
+    python benchmarks/packet.py [128 1024 8192 11664] [--bytes 2000000] [--threads 1] [--no-ns3] [--json]
 
 Every host of a three-level fat tree sends one message to another host, all different: 4 KiB MTU, 400 Gb/s. A packet-
 hop is one
@@ -10,7 +10,7 @@ congestion control, cables with bit errors, and RC with retransmissions. The fol
 one; the last
 has the features of ns-3, and more: see `ns3_peer.py`. weft's figures are the best of three with compiled kernels, in
 its own
-process: `cpu_s` counts one core, with set-up; with several threads it is the wall time of the run without set-up.
+process: `ns_per_hop` and its ratio to the row "plain" show the cost of the features; `cpu_s` counts one core, with set-up; with several threads it is the wall time of the run without set-up.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from weft.sim.traffic import Traffic, Transport
 SPECS = {
     128: "fat-tree:hosts=128,radix=8",
     1024: "fat-tree:hosts=1024,radix=16",
+    8192: "fat-tree:hosts=8192,radix=32",
     11664: "fat-tree:hosts=11664,radix=36",
 }
 CABLE_M = 500 / 4.9  # 500 ns, as published comparisons have it
@@ -102,6 +103,7 @@ def run_weft(hosts: int, size_bytes: int, case: Case, threads: int) -> dict[str,
                 "packet_hops": result.packet_hops,
                 "cpu_s": cpu_s,
                 "packet_hops_per_s": result.packet_hops / cpu_s,
+                "ns_per_hop": cpu_s / result.packet_hops * 1e9,
                 "last_arrival_us": result.last_arrival_ps / 1e6,
                 "mbyte": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
             }
@@ -129,26 +131,34 @@ def main(arguments: list[str]) -> None:
             rows.append({"hosts": hosts, "engine": f"weft, {name}", **measure(hosts, size_bytes, name, threads)})
             if isinstance(peer, dict):
                 rows[-1]["ratio"] = float(str(rows[-1]["packet_hops_per_s"])) * peer["user_s"] / peer["packet_hops"]
+        of_plain = rows[-1]  # the last case
+        for row in rows[-len(CASES) :]:
+            row["over_plain"] = float(str(row["ns_per_hop"])) / float(str(of_plain["ns_per_hop"]))
         if isinstance(peer, dict):
             counts = {"packet_hops": peer["packet_hops"], "cpu_s": peer["user_s"], "mbyte": peer["mbyte"]}
             per_s = peer["packet_hops"] / peer["user_s"]
-            speed = {"packet_hops_per_s": per_s, "last_arrival_us": peer["last_arrival_ps"] / 1e6}
+            speed = {
+                "packet_hops_per_s": per_s,
+                "ns_per_hop": 1e9 / per_s,
+                "last_arrival_us": peer["last_arrival_ps"] / 1e6,
+            }
             rows.append({"hosts": hosts, "engine": "ns-3", **counts, **speed, "ratio": 1.0})
         else:
             print(peer, file=sys.stderr)
     if "--json" in arguments:
         print(json.dumps(rows, indent=2))
         return
-    heads = f"{'packet-hops':>12}{'cpu s':>8}{'M hops/s':>10}{'× ns-3':>8}{'MB':>7}{'last, µs':>10}"
-    print(f"{'hosts':>6}  {'engine':28}{heads}")
+    heads = f"{'packet-hops':>12}{'cpu s':>7}{'ns/hop':>8}{'× plain':>9}{'× ns-3':>8}{'MB':>6}{'last, µs':>10}"
+    print(f"{'hosts':>5}  {'engine':21}{heads}")
     for row in rows:
-        hops, cpu_s, hops_per_s, last = (
-            float(str(row[key])) for key in ("packet_hops", "cpu_s", "packet_hops_per_s", "last_arrival_us")
+        hops, cpu_s, ns, last = (
+            float(str(row[key])) for key in ("packet_hops", "cpu_s", "ns_per_hop", "last_arrival_us")
         )
+        over = f"{row['over_plain']:9.2f}" if "over_plain" in row else " " * 9
         ratio = f"{row['ratio']:8.1f}" if "ratio" in row else " " * 8
         print(
-            f"{row['hosts']:>6}  {row['engine']:28}{hops:>12,.0f}{cpu_s:>8.2f}{hops_per_s / 1e6:>10.2f}{ratio}"
-            f"{row['mbyte']:>7.0f}{last:>10.1f}"
+            f"{row['hosts']:>5}  {row['engine']:21}{hops:>12,.0f}{cpu_s:>7.2f}{ns:>8.1f}{over}{ratio}"
+            f"{row['mbyte']:>6.0f}{last:>10.1f}"
         )
 
 

@@ -97,7 +97,7 @@ def check_empty(fabric, traffic, options, state):
     """No packet, all credits home, all buffers free, no sender paused."""
     fresh = plan(fabric, traffic, options).state
     assert state.run.alive[0] == 0
-    assert (state.buffers.held == 0).all()
+    assert (state.held == 0).all()
     assert (state.queues.head == NONE).all()
     assert (state.buffers.pausing == 0).all()
     assert (state.ports.busy == 0).all()

@@ -121,7 +121,7 @@ def state(monkeypatch):
     turn = count()
     monkeypatch.setattr(detours, "draw_below", lambda s, n: next(turn) % n)
     peer = {5: 10, 10: 5, 9: 2, 2: 9, 6: 1, 1: 6}  # ports of the ring, from 4 * switch; others lead to hosts
-    run = SimpleNamespace(detour=Detour.UGAL, bias_bytes=0, ends_in_group=0, in_first_group=0, n_vls=3)
+    run = SimpleNamespace(detour=Detour.UGAL, bias_bytes=0, ends_in_group=0, in_first_group=0, vl_bits=2)
     return SimpleNamespace(
         run=[run],
         lft=np.array([[0, 2, 0, 1], [0, 1, 2, 0], [0, 3, 1, 2]]),  # [switch, LID]; 0: the switch itself
@@ -129,8 +129,9 @@ def state(monkeypatch):
         ports=[SimpleNamespace(peer=peer.get(port, 12)) for port in range(12)],
         plugs=[SimpleNamespace(owner=port // 4) for port in range(12)] + [SimpleNamespace(owner=-1)],
         loads={5: SimpleNamespace(bytes=0), 6: SimpleNamespace(bytes=0)},
-        buffers=[SimpleNamespace(owner=HERE, first=4)],
-        queues={0: SimpleNamespace(port=7)},
+        buffers=[SimpleNamespace(owner=HERE)] * 12,
+        queues={},
+        in_port=7,
         packets=[SimpleNamespace(sl=0, dlid=MINIMAL, carries=Carries.DATA, message=0)],
         path_sl=np.zeros((1, 1), np.int64),
         switch_group=[2, 0, 1],
@@ -143,7 +144,7 @@ def diverts(state) -> bool:
     """Return whether an undecided packet takes the detour."""
     packet = state.packets[0]
     packet.sl, packet.dlid = UNDECIDED << PART_BITS | LEVEL, MINIMAL
-    begins = detours.begin_next_part(state, 0, 0)
+    begins = detours.begin_next_part(state, state.in_port << 2, 0)
     number = packet.sl >> PART_BITS
     assert packet.dlid == (OTHER if number == TO_INTERMEDIATE else MINIMAL)
     assert begins == (number != UNDECIDED)
@@ -184,8 +185,8 @@ def test_behind_one_port_the_queues_of_the_lanes_are_compared(state, detour, lan
     lanes = {TO_DESTINATION: 1, UNDECIDED: 0, TO_INTERMEDIATE: 2}
     state.sl2vl = {(5, number << PART_BITS | LEVEL): vl for number, vl in lanes.items()}
     for direct_bytes, expected in ((300, False), (301, True)):
-        state.queues |= {5 * 3 + vl: SimpleNamespace(bytes=9999) for vl in lanes.values()}
-        state.queues[5 * 3 + 2].bytes, state.queues[5 * 3 + lane].bytes = 100, direct_bytes
+        state.queues |= {5 * 4 + vl: SimpleNamespace(bytes=9999) for vl in lanes.values()}
+        state.queues[5 * 4 + 2].bytes, state.queues[5 * 4 + lane].bytes = 100, direct_bytes
         assert diverts(state) == expected
     assert state.packets[0].sl == TO_INTERMEDIATE << PART_BITS | LEVEL
 
@@ -211,14 +212,14 @@ def test_a_detour_ends_at_its_intermediate_switch_or_in_its_group(state):
 def test_packets_within_a_group_and_behind_the_first_group_take_no_detour(state):
     state.loads[5].bytes = 1 << 20
     assert diverts(state)
-    state.queues[0].port = 6  # from FAR, which is another group
+    state.in_port = 6  # from FAR, which is another group
     assert diverts(state)
     state.run[0].in_first_group = 1
     assert not diverts(state)
-    state.queues[0].port = 7  # from a host
+    state.in_port = 7  # from a host
     assert diverts(state)
     state.switch_group[THERE] = state.switch_group[HERE]
-    state.queues[0].port = 5  # from a switch of the same group
+    state.in_port = 5  # from a switch of the same group
     assert diverts(state)
     state.lid_group[MINIMAL] = state.switch_group[HERE]
     assert not diverts(state)

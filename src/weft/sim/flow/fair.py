@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.sim.flow.share import share_all
-from weft.sim.flow.state import CLASS, FLOW, RUN
+from weft.sim.flow.state import CLASS, FLOW, RUN, make_nodes
 from weft.sim.layout.records import NONE, Records, records
 
 EXACT = 1e-12  # relative tolerance of rates: rounding only
@@ -57,12 +57,7 @@ def fair_rates(
             touched=np.zeros(len(classes), np.int32),
             levels=np.zeros(len(classes), np.int32),
             node_first=first,
-            node_class=link,
-            node_share=np.ones(len(link)),
-            node_flow=np.repeat(np.arange(len(flows), dtype=np.int32), np.diff(first)),
-            node_guess=np.zeros(len(link), np.int32),
-            node_next=np.full(len(link), NONE, np.int32),
-            node_prev=np.full(len(link), NONE, np.int32),
+            **make_nodes(first, link, np.ones(len(link))),
         )
     )
     return flows.new_rate.copy(), link[flows.new_bottleneck]

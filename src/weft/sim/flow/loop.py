@@ -27,8 +27,8 @@ def run_moments(s, budget):
         if now_ps > run.until_ps:
             return Stop.DONE if now_ps == NEVER_PS else Stop.MOMENT
         run.now_ps = now_ps
-        while run.ends > 0 and s.flows[s.ends[0]].end_ps == now_ps:
-            _on_end(s, s.ends[0])
+        while run.ends > 0 and s.ends[0].time_ps == now_ps:
+            _on_end(s, s.ends[0].flow)
         while run.next_ready < len(s.ready) and s.ready_ps[run.next_ready] == now_ps:
             run.next_ready += 1
             _on_ready(s, s.ready[run.next_ready - 1])
@@ -52,7 +52,7 @@ def _next_ps(s):
     run = s.run[0]
     time_ps = NEVER_PS
     if run.ends > 0:
-        time_ps = s.flows[s.ends[0]].end_ps
+        time_ps = s.ends[0].time_ps
     if run.next_ready < len(s.ready):
         time_ps = min(time_ps, s.ready_ps[run.next_ready])
     if run.agenda > 0:
@@ -221,7 +221,6 @@ def _set_end(s, index):
     flow.end_ps = flow.since_ps + max(round_ps(max(flow.left_bytes, 0.0) / flow.rate), 1)
     if flow.place < 0:
         flow.place = run.ends
-        s.ends[run.ends] = index
         run.ends += 1
     _sift(s.ends, s.flows, run.ends, index)
 
@@ -233,30 +232,29 @@ def _remove_end(s, index):
     s.flows[index].place = NONE
     run.ends -= 1
     if at < run.ends:
-        moved = s.ends[run.ends]
-        s.ends[at] = moved
+        moved = s.ends[run.ends].flow
         s.flows[moved].place = at
         _sift(s.ends, s.flows, run.ends, moved)
 
 
 @handler
 def _sift(ends, flows, n, index):
-    """Move a flow up or down the heap of ends to its position."""
+    """Put a flow into its position in the heap of ends, up or down from its old place."""
     end_ps = flows[index].end_ps
     at = flows[index].place
-    while at > 0 and flows[ends[(at - 1) >> 1]].end_ps > end_ps:
+    while at > 0 and ends[(at - 1) >> 1].time_ps > end_ps:
         ends[at] = ends[(at - 1) >> 1]
-        flows[ends[at]].place = at
+        flows[ends[at].flow].place = at
         at = (at - 1) >> 1
     child = 2 * at + 1
     while child < n:
-        if child + 1 < n and flows[ends[child + 1]].end_ps < flows[ends[child]].end_ps:
+        if child + 1 < n and ends[child + 1].time_ps < ends[child].time_ps:
             child += 1
-        if flows[ends[child]].end_ps >= end_ps:
+        if ends[child].time_ps >= end_ps:
             break
         ends[at] = ends[child]
-        flows[ends[at]].place = at
+        flows[ends[at].flow].place = at
         at = child
         child = 2 * at + 1
-    ends[at] = index
+    ends[at].time_ps, ends[at].flow = end_ps, index
     flows[index].place = at

@@ -15,7 +15,7 @@ from weft.fabric.model import Fabric
 from weft.sim.adaptive import POLICIES
 from weft.sim.engine import Options
 from weft.sim.flow.paths import list_hops, list_nodes, sign_links
-from weft.sim.flow.state import CLASS, FLOW, RUN, Net, State
+from weft.sim.flow.state import CLASS, END, FLOW, RUN, Net, State, make_nodes
 from weft.sim.layout.paths import check_paths
 from weft.sim.layout.posting import Posting, post
 from weft.sim.layout.records import NONE, Records, Selection, records
@@ -153,7 +153,6 @@ class _Nodes:
             list_nodes(net, class_of, last_flow, self.first, self.of, self.share, fill)
             if not fill:
                 self.of, self.share = np.zeros(self.first[-1], np.int32), np.zeros(self.first[-1])
-        self.flow = np.repeat(np.arange(n_flows, dtype=np.int32), np.diff(self.first))
 
     def alone(self) -> NDArray[np.float64]:
         """Return the rate of each flow on an idle network ([flow])."""
@@ -199,18 +198,13 @@ def _state(wiring: Wiring, posting: Posting, net: Net, nodes: _Nodes) -> State:
         agenda=records(len(messages) + n_flows + 1, ENTRY),
         ready=free[order].astype(np.int32),
         ready_ps=ready_ps[order],
-        ends=np.zeros(n_flows, np.int32),
+        ends=records(n_flows, END),
         changed=np.zeros(n_flows, np.int32),
         chosen=np.zeros(n_flows, np.int32),
         touched=np.zeros(len(nodes.classes), np.int32),
         levels=np.zeros(len(nodes.classes), np.int32),
         node_first=nodes.first,
-        node_class=nodes.of,
-        node_share=nodes.share,
-        node_flow=nodes.flow,
-        node_guess=np.zeros(len(nodes.of), np.int32),
-        node_next=np.full(len(nodes.of), NONE, np.int32),
-        node_prev=np.full(len(nodes.of), NONE, np.int32),
+        **make_nodes(nodes.first, nodes.of, nodes.share),
         hop_first=hop_first,
         hop_rate=wiring.ports.rate[hop_port].astype(np.int32),
         hop_ps=wiring.arrival_ps[hop_port],

@@ -13,12 +13,12 @@ linked by
 from __future__ import annotations
 
 import enum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.sim.layout.records import Records
+from weft.sim.layout.records import NONE, Records, records, whole_lines
 
 
 class FlowEvent(enum.IntEnum):
@@ -38,8 +38,9 @@ class Stop(enum.IntEnum):
     MOMENT = 2  # the next event is later than `until_ps`
 
 
-FLOW = np.dtype(
+FLOW = whole_lines(
     [
+        # The first cache line has what each solution of rates uses.
         ("message", np.int32),  # in flight, NONE
         ("place", np.int32),  # index in `ends`, NONE
         ("left_bytes", np.float64),  # on the wire, at `since_ps`
@@ -64,10 +65,21 @@ FLOW = np.dtype(
         ("take_ps_per_kib", np.int64),  # path to memory
         ("receive_packet_ps", np.int64),  # time of the receiving processor
         ("receive_ps", np.int64),  # from the last packet until the program knows
-    ],
-    align=True,
+    ]
 )
-CLASS = np.dtype(
+END = np.dtype([("time_ps", np.int64), ("flow", np.int64)])
+NODE = np.dtype(
+    [
+        ("share", np.float64),  # part of the flow on a link of the class
+        ("of", np.int32),  # class
+        ("flow", np.int32),
+        ("next", np.int32),  # of the class
+        ("prev", np.int32),
+        ("guess", np.int32),  # the solution in which its fixed flow is open on this class alone
+        ("unused", np.int32),
+    ]
+)
+CLASS = whole_lines(
     [
         ("capacity", np.float64),
         ("load", np.float64),  # rates in force times shares
@@ -88,8 +100,7 @@ CLASS = np.dtype(
         ("touched_in", np.int32),  # the solution that touched it last
         ("released", np.int8),  # the flows that it held are open everywhere
         ("done", np.int8),  # its level is decided
-    ],
-    align=True,
+    ]
 )
 RUN = np.dtype(
     [
@@ -123,16 +134,16 @@ class State(NamedTuple):
     agenda: Records  # a heap, as in the packet engine
     ready: NDArray[np.int32]  # messages without dependencies, by time
     ready_ps: NDArray[np.int64]
-    ends: NDArray[np.int32]  # flows under way, a heap by `end_ps`
+    ends: Records  # flows under way, a heap by their ends
     changed: NDArray[np.int32]  # flows
     chosen: NDArray[np.int32]  # flows whose rate is open
     touched: NDArray[np.int32]  # classes of the chosen flows
     levels: NDArray[np.int32]  # classes, a heap by `key`
     node_first: NDArray[np.int64]  # [flow + 1]
-    node_class: NDArray[np.int32]
-    node_share: NDArray[np.float64]  # part of the flow on a link of the class
+    node_class: NDArray[np.int32]  # the columns of NODE
+    node_share: NDArray[np.float64]
     node_flow: NDArray[np.int32]
-    node_guess: NDArray[np.int32]  # the solution in which its fixed flow is open on this class alone
+    node_guess: NDArray[np.int32]
     node_next: NDArray[np.int32]
     node_prev: NDArray[np.int32]
     hop_first: NDArray[np.int64]  # [flow + 1]
@@ -177,3 +188,13 @@ class Net(NamedTuple):
     share: NDArray[np.float64]  # [link], scratch: part of the flow on it
     mass: NDArray[np.float64]  # [2, switch], scratch: part of the flow that reaches it
     front: NDArray[np.int32]  # [2, switch], scratch: switches reached after so many hops
+
+
+def make_nodes(first: NDArray[np.int64], of: NDArray[np.int32], share: NDArray[np.float64]) -> dict[str, Any]:
+    """Return the columns `node_...` of a state. They share memory, so that a node is in one cache line."""
+    nodes = records(len(of), NODE)
+    nodes.of, nodes.share = of, share
+    nodes.flow = np.repeat(np.arange(len(first) - 1, dtype=np.int32), np.diff(first))
+    nodes.next = nodes.prev = NONE
+    columns = {name: np.asarray(nodes[name]) for name in ("share", "flow", "next", "prev", "guess")}
+    return {"node_class": np.asarray(nodes.of)} | {f"node_{name}": column for name, column in columns.items()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import mmap
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,8 @@ Records = Any  # a recarray: its fields read as attributes, compiled and interpr
 NONE = -1
 BLOCK_BYTES = 64  # credits are counted in blocks
 LINE_BYTES = 64  # cache line
+HUGE_PAGE_BYTES = 2 << 20
+LARGE_BYTES = 256 << 10  # arrays for which huge pages pay off
 
 
 class FlowControl(enum.IntEnum):
@@ -32,6 +35,19 @@ class Selection(enum.IntEnum):
     BY_PACKET = 3
 
 
+def whole_lines(fields: list[tuple[str, type]]) -> np.dtype[Any]:
+    """Return the dtype of a record that is extended to whole cache lines."""
+    packed = np.dtype(fields, align=True)
+    places: dict[str, Any] = dict(packed.fields or {})
+    layout = {
+        "names": list(places),
+        "formats": [place[0] for place in places.values()],
+        "offsets": [place[1] for place in places.values()],
+        "itemsize": -(-packed.itemsize // LINE_BYTES) * LINE_BYTES,
+    }
+    return np.dtype(layout, align=True)  # type: ignore[call-overload, no-any-return]
+
+
 # The fixed properties and rare events of a port; fields used by every packet are in the packet engine's PORT.
 PLUG = np.dtype(
     [
@@ -39,7 +55,6 @@ PLUG = np.dtype(
         ("owner", np.int32),  # row of the forwarding tables; for a host -1 - host
         ("wire_line", np.int16),
         ("rate", np.int16),
-        ("arbitration", np.int16),  # row of the VL arbitration tables
         ("cut_through", np.int8),
         ("wakes", np.int8),  # a PORT_READY is on the agenda
         ("down", np.int8),  # the cable loses every packet now
@@ -51,100 +66,99 @@ PLUG = np.dtype(
         ("dropped", np.int32),
         ("marked", np.int32),
         ("pauses", np.int32),
-        ("high_at", np.int16),  # position of the VL arbiter in its tables
-        ("low_at", np.int16),
-        ("high_left", np.int32),
-        ("low_left", np.int32),
-        ("high_spent_bytes", np.int32),
     ],
     align=True,
 )
 MESSAGE = np.dtype(
     [
-        ("src", np.int32),  # port
-        ("dst", np.int32),
-        ("dlid", np.int32),
-        ("slid", np.int32),  # destination of acknowledgements
-        ("qp", np.int32),
+        # The first cache line has the fields that every packet uses.
+        ("bytes", np.int64),
+        ("ready_ps", np.int64),
         ("packets", np.int32),
         ("sent", np.int32),
         ("received", np.int32),
         ("first_psn", np.int32),
+        ("src", np.int32),  # port
+        ("dlid", np.int32),
+        ("slid", np.int32),  # destination of acknowledgements
+        ("qp", np.int32),
+        ("next", np.int32),  # in its queue pair
+        ("branch", np.int32),  # multicast: root of the tree of its copies, else NONE
         ("full", np.int16),  # size of all packets but the first and the last
         ("first", np.int16),  # size of the first packet
         ("last", np.int16),
         ("sl", np.int8),
         ("back_sl", np.int8),  # SL of its acknowledgements, whose path may differ
+        ("dst", np.int32),
         ("waits_for", np.int32),  # messages not yet delivered
         ("retransmitted", np.int32),
-        ("next", np.int32),  # in its queue pair
-        ("branch", np.int32),  # multicast: root of the tree of its copies, else NONE
-        ("branches", np.int32),  # size of that tree
-        ("bytes", np.int64),
+        ("branches", np.int32),  # size of the tree of its copies
         ("lead_ps", np.int64),  # from its start until its first packet can leave
         ("delay_ps", np.int64),
         ("free_ps", np.int64),  # when the last message it waits for was delivered
         ("start_ps", np.int64),
-        ("ready_ps", np.int64),
         ("finish_ps", np.int64),
         ("acked_ps", np.int64),
     ],
     align=True,
 )
-QP = np.dtype(
+QP = whole_lines(
     [
+        # Two cache lines with what every packet sent uses, and one with what every packet received uses.
+        ("clock_ps", np.int64),  # the next message cannot start before
+        ("paced_ps", np.int64),  # the next packet cannot leave before
+        ("pace_ps_per_kib", np.int64),  # rate limit, or copying in TCP; 0: port speed
+        ("window_bytes", np.float64),  # on the wire, of controls that see each acknowledgement; 0: no limit
         ("queue", np.int32),  # output queue of its packets
-        ("dst", np.int32),  # port
-        ("host", np.int32),
-        ("flow", np.int32),  # input of the ECMP hash
         ("next", np.int32),  # in the ring
+        ("unsent", np.int32),  # first message with packets to send
+        ("outstanding", np.int32),  # messages sent and not acknowledged
+        ("window", np.int32),  # limit of `outstanding`
+        ("host", np.int32),
+        ("in_flight", np.int32),  # packets; kept for TCP and for controls that see each acknowledgement
         ("state", np.int8),
         ("acked", np.int8),  # reliable: acknowledged and retransmitted
         ("ordered", np.int8),  # a gap is a loss: go back N
-        ("nak_sent", np.int8),
-        ("rate_timer", np.int8),  # a RATE is on the agenda
         ("slowed", np.int8),  # its path is slower than its port: it never sends at full speed
-        ("sl", np.int8),
-        ("unsent", np.int32),  # first message with packets to send
-        ("oldest", np.int32),  # first message not acknowledged
-        ("last", np.int32),  # message
-        ("outstanding", np.int32),  # messages sent and not acknowledged
-        ("window", np.int32),  # limit of `outstanding`
-        ("given_psn", np.int32),  # next PSN to assign to a message
-        ("expected_psn", np.int32),  # at the receiver
-        ("acked_psn", np.int32),  # all earlier packets have arrived
-        ("lost", np.int32),  # packets that the network lost, unknown to the sender
-        ("lost_tail", np.int32),
-        ("again", np.int32),  # packets known to be lost, to be sent again
-        ("again_tail", np.int32),
-        ("posted_ps", np.int64),  # when the last posted message is ready; none overtakes it
-        ("clock_ps", np.int64),  # the next message cannot start before
-        ("paced_ps", np.int64),  # the next packet cannot leave before
+        ("deadline_ps", np.int64),  # for an acknowledgement from the other end
+        ("timer_ps", np.int64),  # when the TIMEOUT on the agenda expires, NONE
         ("gap_ps", np.int64),  # between messages
         ("setup_ps", np.int64),  # time to start reading a message from memory
         ("ps_per_kib", np.int64),  # time to read it
-        ("deadline_ps", np.int64),  # for an acknowledgement from the other end
-        ("timer_ps", np.int64),  # when the TIMEOUT on the agenda expires, NONE
-        ("pace_ps_per_kib", np.int64),  # rate limit, or copying in TCP; 0: port speed
         ("packet_ps", np.int64),  # TCP: processor time per packet sent
+        ("paced_bytes", np.int64),  # DCQCN: bytes since the byte counter last expired
+        ("oldest", np.int32),  # first message not acknowledged
+        ("last", np.int32),  # message
+        ("expected_psn", np.int32),  # at the receiver
+        ("arrived", np.int32),  # packets received in total
+        ("counted", np.int32),  # of those, known to the sender, modulo 2^15
+        ("acked_psn", np.int32),  # all earlier packets have arrived
+        ("given_psn", np.int32),  # next PSN to assign to a message
+        ("dst", np.int32),  # port
+        ("flow", np.int32),  # input of the ECMP hash
+        ("lost", np.int32),  # packets that the network lost, unknown to the sender
+        ("again", np.int32),  # packets known to be lost, to be sent again
+        ("notified_ps", np.int64),  # when the receiver last reported congestion
+        ("nak_sent", np.int8),
+        ("rate_timer", np.int8),  # a RATE is on the agenda
+        ("sl", np.int8),
+        ("line_ps_per_kib", np.int64),  # the port, or the path if slower
+        ("rate", np.float64),  # share of the line rate
+        ("lost_tail", np.int32),
+        ("again_tail", np.int32),
+        ("posted_ps", np.int64),  # when the last posted message is ready; none overtakes it
         ("receive_packet_ps", np.int64),  # TCP: processor time per packet received
         ("receive_clock_ps", np.int64),
-        ("line_ps_per_kib", np.int64),  # the port, or the path if slower
-        ("notified_ps", np.int64),  # when the receiver last reported congestion
         ("alpha", np.float64),  # DCQCN: estimate of congestion
-        ("rate", np.float64),  # share of the line rate
         ("target", np.float64),  # DCQCN: target of the rate
         ("step_ps", np.int64),  # between two steps back up
         ("rate_due_ps", np.int64),  # when the rate rises next
-        ("paced_bytes", np.int64),  # DCQCN: bytes since the byte counter last expired
         ("byte_rounds", np.int32),  # DCQCN: expirations since the last cut
         ("rounds", np.int32),  # DCQCN: increases since the last cut; IB: index in the congestion control table
         ("ccti_increase", np.int32),  # IB: added to that index for each notification
         ("ccti_min", np.int32),  # IB: lowest index
         ("newly_acked", np.int32),  # packets acknowledged by the latest acknowledgement
-        ("in_flight", np.int32),  # packets; kept for TCP and for controls that see each acknowledgement
         ("window_packets", np.float64),  # TCP: congestion window
-        ("window_bytes", np.float64),  # on the wire, of controls that see each acknowledgement; 0: no limit
         ("rtt_ps", np.int64),  # the next four belong to the latest acknowledgement, for such controls
         ("packet_bytes", np.int32),  # of a full packet, on the wire
         ("ack_psn", np.int32),  # the packet that it acknowledges
@@ -152,16 +166,13 @@ QP = np.dtype(
         ("ecn_echo", np.int8),  # the acknowledged packet was marked
         ("threshold", np.float64),  # TCP: where slow start ends
         ("recover_psn", np.int32),  # TCP: one cut per window
-        ("arrived", np.int32),  # packets received in total
-        ("counted", np.int32),  # of those, known to the sender, modulo 2^15
         ("unacked", np.int32),  # TCP: packets received since the last acknowledgement
         ("unacked_message", np.int32),  # TCP: message of the latest of those
         ("quick_acks", np.int32),  # TCP: packets that are still acknowledged at once
         ("ack_timer", np.int8),  # TCP: a DELAYED_ACK is on the agenda
         ("ack_due_ps", np.int64),  # TCP: when those packets are acknowledged at the latest
         ("backoff", np.int32),  # timeouts in a row
-    ],
-    align=True,
+    ]
 )
 HOST = np.dtype(
     [
@@ -179,9 +190,28 @@ HOST = np.dtype(
 
 def records(n: int, dtype: np.dtype[Any]) -> Records:
     """Return `n` zeroed records, aligned to a cache line."""
-    space = np.zeros(n * dtype.itemsize + LINE_BYTES, np.uint8)
-    begin = -space.ctypes.data % LINE_BYTES
-    return space[begin : begin + n * dtype.itemsize].view(dtype).view(np.recarray)
+    return rows_of_bytes(n, dtype.itemsize).reshape(-1).view(dtype).view(np.recarray)
+
+
+def rows_of_bytes(n: int, length: int) -> NDArray[np.uint8]:
+    """Return `n` rows of so many zero bytes; the first is aligned to a cache line.
+
+    Large arrays are in huge pages where the system has them: events touch rows at random, each in another page.
+    """
+    unit = LINE_BYTES
+    if n * length >= LARGE_BYTES and hasattr(mmap, "MADV_HUGEPAGE"):
+        memory = mmap.mmap(-1, n * length + 2 * HUGE_PAGE_BYTES)
+        memory.madvise(mmap.MADV_HUGEPAGE)
+        space, unit = np.frombuffer(memory, np.uint8), HUGE_PAGE_BYTES
+    else:
+        space = np.zeros(n * length + LINE_BYTES, np.uint8)
+    begin = -space.ctypes.data % unit
+    return space[begin : begin + n * length].reshape(n, length)
+
+
+def records_in_rows(rows: NDArray[np.uint8], begin: int, dtype: np.dtype[Any]) -> Records:
+    """Return the records that begin at a byte of each row. The rows are longer than a record."""
+    return rows[:, begin : begin + dtype.itemsize].view(dtype)[:, 0].view(np.recarray)
 
 
 def distinct_rows(rows: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:

@@ -79,14 +79,22 @@ def _queued(state: State) -> _Queued:
     return _Queued(np.concatenate(queues), holder, rows.held_in.astype(np.int64), whole_blocks(rows.bytes))
 
 
+def far_buffers(state: State) -> NDArray[np.int64]:
+    """Return the input buffer to which each queue sends ([queue])."""
+    n_vls = int(state.run[0].n_vls)
+    far: NDArray[np.int64] = (state.buffers.peer.astype(np.int64)[:, None] * n_vls + np.arange(n_vls)).ravel()
+    return far
+
+
 def _closed(state: State, queued: _Queued, among: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Return the largest closed set among these queues ([queue])."""
-    buffers, queues = state.buffers, state.queues
-    far = buffers.upstream  # [queue] -> the buffer that it sends to
+    queues, buffers = state.queues, state.buffers
+    far = far_buffers(state)
+    port, vl = np.divmod(far, int(state.run[0].n_vls))
     if state.run[0].flow == FlowControl.CREDITS:
-        filled = buffers.room[far] - queues.credits  # including bytes in flight
+        filled = buffers.room[port] - queues.credits  # including bytes in flight
     else:
-        filled = np.where(buffers.pausing[far] == 1, buffers.held[far], -1)
+        filled = np.where((buffers.pausing[port] >> vl) & 1, state.held[port, vl], -1)
     first = np.zeros(len(queues), np.int64)
     heads = np.flatnonzero(queues.head >= 0)
     first[heads] = whole_blocks(state.packets.bytes[queues.head[heads]])
@@ -107,8 +115,9 @@ def _walk(state: State, queued: _Queued, closed: NDArray[np.bool_]) -> tuple[int
     inside = closed[queued.queue]
     fills = {int(buffer): int(queue) for queue, buffer in zip(queued.queue[inside], queued.buffer[inside], strict=True)}
     path: list[int] = []
+    far = far_buffers(state)
     queue = int(np.argmax(closed))
     while queue not in path:
         path.append(queue)
-        queue = fills[int(state.buffers[queue].upstream)]
+        queue = fills[int(far[queue])]
     return tuple(path[path.index(queue) :])

@@ -36,7 +36,7 @@ def _begin_part(s, switch, packet_index, number, dlid):
 def begin_next_part(s, in_queue_index, packet_index):
     """Choose the path of an arriving packet, or end its detour. Return whether a part of its path begins here."""
     packet = s.packets[packet_index]
-    switch = s.buffers[in_queue_index].owner
+    switch = s.buffers[in_queue_index >> s.run[0].vl_bits].owner
     number = packet.sl >> PART_BITS
     if number == TO_DESTINATION or packet.dlid == 0:  # LID 0: multicast
         return False
@@ -61,10 +61,10 @@ def begin_next_part(s, in_queue_index, packet_index):
 @part
 def _may_divert(s, in_queue_index, packet_index):
     """Return whether this switch chooses the path of an undecided packet."""
-    switch = s.buffers[in_queue_index].owner
+    switch = s.buffers[in_queue_index >> s.run[0].vl_bits].owner
     if s.switch_group[switch] == s.lid_group[s.packets[packet_index].dlid]:
         return False
-    previous = s.plugs[s.ports[s.queues[in_queue_index].port].peer].owner
+    previous = s.plugs[s.ports[in_queue_index >> s.run[0].vl_bits].peer].owner
     return previous < 0 or not s.run[0].in_first_group or s.switch_group[previous] == s.switch_group[switch]
 
 
@@ -84,9 +84,9 @@ def _is_shorter(s, in_queue_index, packet_index, intermediate):
     Behind the same port, the queues of the two lanes are compared (Kim et al. 2008: UGAL-L with hybrid VCs).
     """
     run = s.run[0]
-    buffer = s.buffers[in_queue_index]
-    switch, dlid = buffer.owner, s.packets[packet_index].dlid
-    direct, around = buffer.first + s.lft[switch, dlid], buffer.first + s.lft[switch, intermediate]
+    switch, dlid = s.buffers[in_queue_index >> run.vl_bits].owner, s.packets[packet_index].dlid
+    first = s.switch_first[switch]
+    direct, around = first + s.lft[switch, dlid], first + s.lft[switch, intermediate]
     direct_bytes, around_bytes = s.loads[direct].bytes, s.loads[around].bytes
     if direct == around:
         undecided = UNDECIDED if run.detour == Detour.PAR else TO_DESTINATION
@@ -99,14 +99,13 @@ def _is_shorter(s, in_queue_index, packet_index, intermediate):
 @part
 def _lane_bytes(s, in_queue_index, packet_index, dlid, number):
     """Return the bytes queued on the lane that a packet would take in a part of its path that begins here."""
-    buffer = s.buffers[in_queue_index]
-    switch = buffer.owner
+    switch = s.buffers[in_queue_index >> s.run[0].vl_bits].owner
     level = s.packets[packet_index].sl & _LEVEL_MASK
     if len(s.path_sl) > 1:
         level = s.path_sl[switch, dlid]
     port = s.lft[switch, dlid]
     lane = s.sl2vl[s.pair_row[s.first_pair[switch] + port], (number << PART_BITS) | level]
-    return s.queues[(buffer.first + port) * s.run[0].n_vls + lane].bytes
+    return s.queues[((s.switch_first[switch] + port) << s.run[0].vl_bits) + lane].bytes
 
 
 @part

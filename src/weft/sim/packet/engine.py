@@ -134,7 +134,6 @@ class _Run:
         """Return the use of the ports by slot of the fabric."""
         state, wiring = self.state, self.plan.wiring
         spread, ports, plugs = wiring.by_slot, state.ports, state.plugs
-        n_vls = int(state.run.n_vls[0])
         self.faults.count_busy(state)
         busy_ps = ports.xmit_bytes * 8_000 / wiring.port_rate_gbit_s + self.faults.extra_busy_ps
         return PortUse(
@@ -143,7 +142,7 @@ class _Run:
             busy_ps=spread(np.rint(busy_ps)),
             xmit_wait_ps=spread(plugs.wait_ps),
             queue_peak_bytes=spread(self.faults.peak_bytes(state)),
-            buffer_peak_bytes=spread(state.buffers.held_peak.reshape(-1, n_vls).max(axis=1)),
+            buffer_peak_bytes=spread(state.buffers.held_peak),
             corrupted_packets=spread(plugs.corrupted),
             dropped_packets=spread(plugs.dropped),
             marked_packets=spread(plugs.marked),
@@ -171,10 +170,10 @@ def explain(packet_plan: PacketPlan, state: State, why: Stop) -> WeftError:
     """Return the error to raise."""
     run, name = state.run[0], packet_plan.wiring.name
     if why is Stop.OVERFLOW:
-        buffer = state.buffers[run.stop_a]
+        port, vl = divmod(int(run.stop_a), int(run.n_vls))
         return SimulationBug(
-            f"the input buffer of {name(int(state.queues[run.stop_a].port))} holds {int(buffer.held):,} bytes and has "
-            f"room for {int(buffer.room):,}: flow control failed"
+            f"the input buffer of {name(port)} holds {int(state.held[port, vl]):,} bytes and has room for "
+            f"{int(state.buffers[port].room):,}: flow control failed"
         )
     if why is Stop.NO_ROUTE:
         message = state.messages[state.packets[run.stop_b].message]

@@ -45,11 +45,10 @@ class FaultSchedule:
                     rate[ends] = np.minimum(rate[ends], index)
                 else:
                     down[ends] = True
-        n_vls = int(state.run.n_vls[0])
         state.loads.bytes += DOWN_BYTES * (down.astype(np.int32) - self.down.astype(np.int32))
         state.plugs.down, self.down = down, down
-        state.buffers.errs = np.repeat(down | (state.plugs.bytes_per_error > 0), n_vls)
-        state.ports.rate, state.buffers.rate = rate, np.repeat(rate, n_vls)
+        state.buffers.errs = down | (state.plugs.bytes_per_error > 0)
+        state.ports.rate = state.buffers.rate = rate
         self.next_ps = min((at for at in self._times_ps if at > now_ps), default=NO_END_PS)
 
     def count_busy(self, state: State) -> None:

@@ -106,9 +106,8 @@ def cut(packet_plan: PacketPlan) -> Cut:
         return Cut(port_group=zeros, window_ps=0, reason=reason)
     state = packet_plan.state
     crossing = _crossing(state, port_group)
-    n_vls = int(state.run.n_vls[0])
     delay_ps = state.lines.delay_ps
-    delays = [delay_ps[state.ports.wire_line[crossing]], delay_ps[state.buffers.credit_line[::n_vls][crossing]]]
+    delays = [delay_ps[state.ports.wire_line[crossing]], delay_ps[state.buffers.credit_line[crossing]]]
     delays.append(_release_ps(packet_plan, port_group))
     window_ps = int(np.concatenate(delays).min(initial=1 << 40))
     if window_ps < LEAST_WINDOW_PS:
@@ -208,10 +207,9 @@ class _Lines:
         self._n, self._cut = cut.n_groups, cut
         state = packet_plan.state
         crossing = np.flatnonzero(_crossing(state, cut.port_group))
-        n_vls = int(state.run.n_vls[0])
         kind, delay_ps = state.lines.kind, state.lines.delay_ps
         ends = [cut.port_group[crossing], cut.port_group[state.ports.peer[crossing]]]
-        used = (state.ports.wire_line[crossing], state.buffers.credit_line[::n_vls][crossing])
+        used = (state.ports.wire_line[crossing], state.buffers.credit_line[crossing])
         moves = np.concatenate([np.column_stack((line, *ends)).astype(np.int64) for line in used])
         # [line to another group] -> line of one group, this group, the other
         self._moves, move_of_end = distinct_rows(moves)
@@ -236,20 +234,20 @@ class _Lines:
             self.lines.kind[:, line] = odd
         self.lines.delay_ps[:, self.width : self.width + 2 * self._n] = cut.window_ps
         self.lines.delay_ps[near, self._out] = delay_ps[self._moves[:, 0]]
-        self._renumber(state, crossing, self._out[move_of_end], n_vls)
+        self._renumber(state, crossing, self._out[move_of_end])
 
     def first_odd_line(self, kind: PacketEvent) -> int:
         """Return the first of the lines that take events of a kind to each group."""
         return self.width + (self._n if kind is PacketEvent.RELEASE else 0)
 
-    def _renumber(self, state: State, crossing: NDArray[np.int64], out: NDArray[np.int64], n_vls: int) -> None:
+    def _renumber(self, state: State, crossing: NDArray[np.int64], out: NDArray[np.int64]) -> None:
         """Change the line numbers in the state; `out` has those of arrivals, then of credits, at each crossing."""
         new = np.array([self._new[old] for old in range(len(self._new))])
         state.serial_line[:] = np.where(state.serial_line >= 0, new[state.serial_line], NONE)
         state.ports.wire_line = new[state.ports.wire_line]
         state.ports.wire_line[crossing] = out[: len(crossing)]
         state.buffers.credit_line = new[state.buffers.credit_line]
-        state.buffers.credit_line.reshape(-1, n_vls)[crossing] = out[len(crossing) :, None]
+        state.buffers.credit_line[crossing] = out[len(crossing) :]
         state.hosts.ack_line = new[state.hosts.ack_line]
 
     def sources(self) -> NDArray[np.int64]:

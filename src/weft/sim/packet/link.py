@@ -30,11 +30,11 @@ def transmit(s, p, queue_index, packet_index):
     port.busy = 1
     port.xmit_bytes += size_bytes
     port.xmit_packets += 1
-    port.blocked &= ~(1 << (queue_index - p * run.n_vls))
+    port.blocked &= ~(1 << (queue_index - (p << run.vl_bits)))
     if port.starved:
         port.starved = 0
         s.plugs[p].wait_ps += run.now_ps - s.plugs[p].wait_since_ps
-    far_queue = queue_index + (port.peer - p) * run.n_vls  # the same VL at the far end
+    far_queue = queue_index + ((port.peer - p) << run.vl_bits)  # the same VL at the far end
     packet.held_in = far_queue
     if port.cut_through:
         push(s, port.wire_line, packet_index, far_queue)
@@ -66,15 +66,17 @@ def _record_hop(s, p, packet_index):
 def hold(s, buffer_index, size_bytes):
     """Add an arriving packet to the input buffer. Return whether it fitted."""
     run = s.run[0]
-    buffer = s.buffers[buffer_index]
-    buffer.held += blocks_bytes(size_bytes)
-    if buffer.held > buffer.held_peak:
-        buffer.held_peak = buffer.held
-    if run.flow == FlowControl.PAUSE and buffer.pausing == 0 and buffer.held > s.pause_above[buffer_index]:
-        buffer.pausing = 1
-        s.plugs[s.queues[buffer_index].port].pauses += 1
-        push(s, buffer.credit_line, buffer.upstream, -1)
-    if buffer.held > buffer.room:
+    p, vl = split(s, buffer_index)
+    buffer = s.buffers[p]
+    held = s.held[p, vl] + blocks_bytes(size_bytes)
+    s.held[p, vl] = held
+    if held > buffer.held_peak:
+        buffer.held_peak = held
+    if run.flow == FlowControl.PAUSE and held > s.pause_above[buffer_index] and (buffer.pausing >> vl) & 1 == 0:
+        buffer.pausing |= 1 << vl
+        s.plugs[p].pauses += 1
+        push(s, buffer.credit_line, (buffer.peer << run.vl_bits) + vl, -1)
+    if held > buffer.room:
         run.stop_a = buffer_index
         return False
     return True
@@ -84,14 +86,39 @@ def hold(s, buffer_index, size_bytes):
 def release(s, buffer_index, size_bytes):
     """Free the buffer space of a packet that has left, and return credits upstream."""
     run = s.run[0]
-    buffer = s.buffers[buffer_index]
+    p, vl = split(s, buffer_index)
+    buffer = s.buffers[p]
     freed = blocks_bytes(size_bytes)
-    buffer.held -= freed
+    s.held[p, vl] -= freed
+    upstream = (buffer.peer << run.vl_bits) + vl
     if run.flow == FlowControl.CREDITS:
-        push(s, buffer.credit_line, buffer.upstream, freed)
-    elif buffer.pausing and buffer.held <= s.pause_above[buffer_index] >> 1:
-        buffer.pausing = 0
-        push(s, buffer.credit_line, buffer.upstream, -2)
+        push(s, buffer.credit_line, upstream, freed)
+    elif (buffer.pausing >> vl) & 1 and s.held[p, vl] <= s.pause_above[buffer_index] >> 1:
+        buffer.pausing &= ~(1 << vl)
+        push(s, buffer.credit_line, upstream, -2)
+
+
+@part
+def split(s, queue_index):
+    """Return the port and the VL of a queue or an input buffer."""
+    run = s.run[0]
+    return queue_index >> run.vl_bits, queue_index & (run.n_vls - 1)
+
+
+@part
+def next_bytes(s, queue_index):
+    """Return the buffer space that the next packet of this queue needs; 0 if there is none."""
+    queue = s.queues[queue_index]
+    if queue.head >= 0:
+        return blocks_bytes(s.packets[queue.head].bytes)
+    if queue.ring >= 0:
+        message = s.messages[s.qps[s.qps[queue.ring].next].unsent]
+        if message.sent == message.packets - 1:
+            return blocks_bytes(s.size_bytes[message.last])
+        if message.sent == 0:
+            return blocks_bytes(s.size_bytes[message.first])
+        return blocks_bytes(s.size_bytes[message.full])
+    return 0
 
 
 @part
@@ -105,6 +132,10 @@ def on_credit(s, queue_index, freed):
     else:
         queue.credits += PAUSED
     port = s.ports[queue.port]
-    if port.blocked and (port.blocked >> (queue_index - queue.port * s.run[0].n_vls)) & 1:
-        s.stuck_ps[queue_index] = s.run[0].now_ps  # the credits may not suffice
+    bit = 1 << (queue_index - (queue.port << s.run[0].vl_bits))
+    if port.blocked & bit:
+        if next_bytes(s, queue_index) <= queue.credits:
+            port.blocked &= ~bit
+        else:
+            s.stuck_ps[queue_index] = s.run[0].now_ps
     return queue.port if port.starved else NONE

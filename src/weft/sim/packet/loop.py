@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from weft.jit import handler, lean_kernel, part, prefetch
+from weft.jit.bits import lowest_bit
 from weft.sim.layout.records import NONE, FlowControl, Selection
 from weft.sim.packet.delay_lines import (
     contiguous_events,
@@ -154,28 +155,48 @@ def _prefetch(s, kind, at, last):
     """
     if kind == PacketEvent.ARRIVAL:
         sixth, fourth, second = s.events[min(at + 6, last)], s.events[min(at + 4, last)], s.events[min(at + 2, last)]
+        vl_bits = s.run[0].vl_bits
         prefetch(s.packets, sixth.a)
-        prefetch(s.buffers, sixth.b)
-        prefetch(s.lft, (s.buffers[fourth.b].owner, s.packets[fourth.a].dlid))
-        buffer = s.buffers[second.b]
+        prefetch(s.buffers, sixth.b >> vl_bits)
+        prefetch(s.lft, (s.buffers[fourth.b >> vl_bits].owner, s.packets[fourth.a].dlid))
+        buffer = s.buffers[second.b >> vl_bits]
         if buffer.owner >= 0:
             number = s.lft[buffer.owner, s.packets[second.a].dlid]
             if s.run[0].selection <= Selection.DETOUR:
-                prefetch(s.ports, buffer.first + number)
-                if s.run[0].n_vls > 1:
-                    prefetch(s.queues, out_queue(s, second.b, buffer.number, number, s.packets[second.a].sl))
+                out = (second.b >> vl_bits) - buffer.number + number
+                prefetch(s.ports, out)
+                if vl_bits > 0:
+                    prefetch(s.queues, out_queue(s, buffer.owner, buffer.number, number, out, s.packets[second.a].sl))
             else:
                 prefetch(s.choice_first, s.first_choice[buffer.owner] + number)
         else:
             prefetch(s.messages, s.packets[second.a].message)
     elif kind == PacketEvent.LINK_FREE:
-        p = s.events[min(at + 2, last)].a
-        prefetch(s.ports, s.events[min(at + 4, last)].a)
-        prefetch(s.buffers, s.ports[p].sending_from)
-        if s.run[0].n_vls == 1:  # with several VLs the queue is not known yet
-            prefetch(s.packets, s.queues[p].head)
+        vl_bits = s.run[0].vl_bits
+        port = s.ports[s.events[min(at + 3, last)].a]
+        prefetch(s.ports, s.events[min(at + 6, last)].a)
+        prefetch(s.buffers, port.sending_from >> vl_bits)
+        if vl_bits > 0:
+            prefetch(s.queues, _likely_next(s, s.events[min(at + 3, last)].a))
+            prefetch(s.packets, s.queues[_likely_next(s, s.events[min(at + 1, last)].a)].head)
+        else:
+            prefetch(s.packets, s.queues[s.events[min(at + 3, last)].a].head)
     elif kind == PacketEvent.CREDIT:
-        prefetch(s.queues, s.events[min(at + 4, last)].a)
+        prefetch(s.queues, s.events[min(at + 6, last)].a)
+        if s.run[0].vl_bits > 0:
+            prefetch(s.ports, s.events[min(at + 6, last)].a >> s.run[0].vl_bits)
+            prefetch(s.packets, s.queues[s.events[min(at + 2, last)].a].head)
+
+
+@part
+def _likely_next(s, p):
+    """Return the queue from which port p will send if its arbiter takes VLs in turn."""
+    port = s.ports[p]
+    ready = port.waiting & ~port.blocked
+    now = s.arbitration_vl[port.arbitration, 0, port.low_at]
+    later = (ready >> now) >> 1
+    vl = lowest_bit(ready) if later == 0 else now + 1 + lowest_bit(later)
+    return (p << s.run[0].vl_bits) + (vl & (s.run[0].n_vls - 1))
 
 
 @part
@@ -199,9 +220,9 @@ def _on_arrival(s, packet_index, queue_index):
     packet = s.packets[packet_index]
     if not hold(s, queue_index, packet.bytes):
         return -Stop.OVERFLOW
-    buffer = s.buffers[queue_index]
+    p = queue_index >> s.run[0].vl_bits
+    buffer = s.buffers[p]
     if buffer.errs:
-        p = s.queues[queue_index].port
         if s.plugs[p].down:
             return _on_cut_cable(s, p, packet_index)
         s.plugs[p].clean_bytes -= packet.bytes
@@ -213,7 +234,7 @@ def _on_arrival(s, packet_index, queue_index):
     if out == NO_PORT and packet.carries == Carries.COPY:
         return on_copy_at_switch(s, queue_index, packet_index)
     if out == NO_PORT:
-        s.run[0].stop_a = s.queues[queue_index].port
+        s.run[0].stop_a = p
         s.run[0].stop_b = packet_index
         return -Stop.NO_ROUTE
     if out == DROPPED:

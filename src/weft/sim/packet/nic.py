@@ -13,7 +13,7 @@ from weft.sim.layout.records import NONE, FlowControl
 from weft.sim.packet.delay_lines import push, schedule
 from weft.sim.packet.link import transmit
 from weft.sim.packet.state import Carries, PacketEvent, QpState
-from weft.sim.packet.switch import dequeue, enqueue, note_emptied, pick_queue
+from weft.sim.packet.switch import check_credits_again, dequeue, enqueue, note_emptied, pick_queue
 
 
 @part
@@ -201,7 +201,8 @@ def wake_qp(s, qp_index):
                 qp.next = s.qps[queue.ring].next
                 s.qps[queue.ring].next = qp_index
             queue.ring = qp_index
-            s.ports[queue.port].waiting |= 1 << (qp.queue - queue.port * run.n_vls)
+            s.ports[queue.port].waiting |= 1 << (qp.queue - (queue.port << run.vl_bits))
+    check_credits_again(s, qp.queue)
     return s.queues[qp.queue].port
 
 
@@ -239,7 +240,7 @@ def on_control(s, packet_index):
     packet = s.packets[packet_index]
     message = s.messages[packet.message]
     p = message.src if packet.carries == Carries.DATA else message.dst
-    queue_index = p * s.run[0].n_vls + s.host_vl[-1 - s.plugs[p].owner, packet.sl]
+    queue_index = (p << s.run[0].vl_bits) + s.host_vl[-1 - s.plugs[p].owner, packet.sl]
     enqueue(s, queue_index, packet_index)
     return p
 

@@ -17,14 +17,21 @@ from weft.sim.engine import Options
 from weft.sim.layout.detours import NO_DETOURS, check_lanes, plan_detours
 from weft.sim.layout.paths import arbitration, check_paths, count_vls, host_vls
 from weft.sim.layout.posting import Posting, can_lose, post
-from weft.sim.layout.records import NONE, FlowControl, Records, Selection, distinct_rows, records
+from weft.sim.layout.records import (
+    NONE,
+    FlowControl,
+    Records,
+    Selection,
+    distinct_rows,
+    records,
+)
 from weft.sim.layout.rules import Rules, control, fill_in
-from weft.sim.layout.wiring import Wiring, make_wiring, rate_under, whole_blocks
+from weft.sim.layout.wiring import Wiring, make_wiring, rate_under
 from weft.sim.link_faults import LinkFault, parse_link_fault
 from weft.sim.packet.hooks import addresses, choice_address
 from weft.sim.packet.loop import BATCH_EVENTS
+from weft.sim.packet.ports import make_buffers, make_ports, pause_bytes
 from weft.sim.packet.state import (
-    BUFFER,
     CHUNK_EVENTS,
     DELAY_LINE,
     DELAY_LINE_BITS,
@@ -35,9 +42,6 @@ from weft.sim.packet.state import (
     LOAD,
     MOST_HOPS,
     PACKET,
-    PAUSED,
-    PORT,
-    QUEUE,
     ROOM,
     RUN,
     TRACE,
@@ -50,11 +54,6 @@ from weft.units import transfer_ps
 
 SERIAL_LINES = 256  # limit; rarer packet sizes use the agenda
 WIRE_LINES = 256  # limit; more delays are rounded
-# Switch chips have 3 to 5 KB of buffer per Gbit/s (Tomahawk 5: 165 MB for 51.2 Tbit/s, Tomahawk 3: 64 MB for 12.8
-# Tbit/s), shared among ports by need. Here an input has the share of its port before it pauses, and an output that
-# drops has the share of a few idle ports too.
-BUFFER_BYTES_PER_GBIT_S = 3000
-OUTPUT_PARTS = 4
 BIAS_PACKETS = 2  # queue difference below which UGAL stays on the minimal path
 TCP_PROBE_PS = 8_000_000_000  # Linux: two jiffies at 250 Hz; round trips are far shorter
 
@@ -87,39 +86,42 @@ def plan(fabric: Fabric, traffic: Traffic, options: Options) -> PacketPlan:
     n_vls = vls * policy.detour.parts
     if policy.detour:
         check_lanes(wiring, policy.detour, vls)
-    trees = build_trees(wiring, posting, n_vls)
+    queues_of_port = 1 << (n_vls - 1).bit_length()
+    trees = build_trees(wiring, posting, queues_of_port)
     full_bytes = int(posting.size_bytes.max())
-    buffers, drop_above, pause_above = _buffers(wiring, options, rules, n_vls, full_bytes)
-    plugs = wiring.ports
-    plugs.arbitration, vl, weight, limit = arbitration(wiring, n_vls, full_bytes)
+    buffers, held, drop_above, pause_above = make_buffers(wiring, options, rules, queues_of_port, full_bytes)
+    arbitration_row, vl, weight, limit = arbitration(wiring, n_vls, full_bytes)
     host_vl = host_vls(wiring, n_vls)
-    _assign_vls(posting, host_vl, n_vls)
+    _assign_vls(posting, host_vl, queues_of_port)
     posting.qps.ordered = (
         policy.selection not in (Selection.BY_PACKET, Selection.DETOUR) and rules.flow is not FlowControl.DROP
     )
-    run = _run(wiring, posting, options, rules, n_vls)
+    run = _run(wiring, posting, options, rules, queues_of_port)
     parameters = _set_up_control(wiring, posting.qps, options, run, int(buffers.room.max()))
     run.selection, run.policy = policy.selection, choice_address(policy)
     run.detour, run.bias_bytes = policy.detour, BIAS_PACKETS * full_bytes
     run.ends_in_group, run.in_first_group = detours.ends_in_group, detours.in_first_group
     run.room = ROOM + BATCH_EVENTS * 2 * trees.widest
     run.agenda_room += BATCH_EVENTS * 2 * trees.widest
-    lines = _DelayLines(wiring, posting, buffers, n_vls)
-    ports, queues = _ports_and_queues(wiring, posting.hosts, buffers, rules, n_vls)
+    lines = _DelayLines(wiring, posting, buffers)
+    ports, queues, stuck_ps = make_ports(wiring, posting.hosts, buffers, rules, queues_of_port)
+    if n_vls > 1:
+        ports.arbitration = arbitration_row
     choices = _choices(fabric, policy.selection, bool(len(trees.branches)))
     first_pair, sl2vl, pair_row = _vl_tables(wiring, n_vls, part_lanes(policy.detour, vls))
     n_packets, traced = 4096 + 8 * len(ports), bool(run.on_packet[0])  # a few packets in each buffer
     state = State(
         run=run,
         ports=ports,
-        plugs=plugs,
+        plugs=wiring.ports,
         queues=queues,
         buffers=buffers,
+        held=held,
         loads=records(len(ports), LOAD),
         drop_above=drop_above.astype(np.int32),
         pause_above=pause_above.astype(np.int32),
         port_group=np.zeros(len(ports), np.int16),
-        stuck_ps=np.zeros(len(buffers), np.int64),
+        stuck_ps=stuck_ps,
         marks=parameters.marks if parameters.marks is not None else np.zeros((1, 4), np.int64),
         control_table=parameters.table,
         control_fields=np.zeros((len(posting.qps), max(parameters.fields, 1)) if traced else (1, 1)),
@@ -157,6 +159,7 @@ def plan(fabric: Fabric, traffic: Traffic, options: Options) -> PacketPlan:
         arbitration_vl=vl,
         arbitration_weight=weight,
         high_limit_bytes=limit,
+        in_turns=_in_turns(vl, weight, n_vls),
     )
     run.free_chunk, run.free_chunks = lines.free_chunk, lines.free_chunks
     run.free_packet, run.free_packets = 0, len(state.packets)
@@ -177,6 +180,13 @@ def _assign_vls(posting: Posting, host_vl: NDArray[np.int32], n_vls: int) -> Non
     level = np.zeros(len(qps), np.int64)
     level[messages.qp] = messages.sl
     qps.queue = posting.hosts.port[qps.host].astype(np.int64) * n_vls + host_vl[qps.host, level]
+
+
+def _in_turns(vl: NDArray[np.int32], weight: NDArray[np.int32], n_vls: int) -> NDArray[np.bool_]:
+    """Return whether the arbitration is one entry for each VL, in order, of low priority ([row])."""
+    orders = (vl[:, 0, :n_vls] == np.arange(n_vls)).all(axis=1) & ((weight[:, 0] > 0).sum(axis=1) == n_vls)
+    in_turns: NDArray[np.bool_] = orders & (weight[:, 1] == 0).all(axis=1)
+    return in_turns
 
 
 def _vl_tables(
@@ -206,7 +216,7 @@ def _set_up_control(wiring: Wiring, qps: Records, options: Options, run: Records
         fabric=wiring.fabric,
         slot=wiring.slot,
         rate_gbit_s=wiring.port_rate_gbit_s,
-        pause_bytes=_pause_bytes(options, wiring.port_rate_gbit_s),
+        pause_bytes=pause_bytes(options, wiring.port_rate_gbit_s),
         room_bytes=room_bytes,
     )
     parameters = chosen.prepare(ports, qps)
@@ -219,16 +229,10 @@ def _set_up_control(wiring: Wiring, qps: Records, options: Options, run: Records
     return parameters
 
 
-def _pause_bytes(options: Options, rate_gbit_s: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return the fill level at which an input of a port pauses ([rate])."""
-    part = np.ceil(BUFFER_BYTES_PER_GBIT_S * rate_gbit_s).astype(np.int64)
-    return np.full_like(part, options.buffer_bytes) if options.buffer_bytes else part
-
-
 def _run(wiring: Wiring, posting: Posting, options: Options, rules: Rules, n_vls: int) -> Records:
     run = records(1, RUN)
     ports = wiring.ports
-    run.n_vls, run.flow, run.groups = n_vls, rules.flow, 1
+    run.n_vls, run.vl_bits, run.flow, run.groups = n_vls, n_vls.bit_length() - 1, rules.flow, 1
     run.losses = can_lose(wiring, options, rules)
     run.random = 1 + (options.seed * 7_919 + 12_345) % 2_147_483_646
     ports.clean_bytes = np.random.default_rng(options.seed).exponential(ports.bytes_per_error)
@@ -238,59 +242,6 @@ def _run(wiring: Wiring, posting: Posting, options: Options, rules: Rules, n_vls
     rc_timeout_ps = 4_096_000 << options.ack_timeout_exponent
     run.timeout_ps = TCP_PROBE_PS if rules.flow is FlowControl.DROP else rc_timeout_ps
     return run
-
-
-def _buffers(
-    wiring: Wiring, options: Options, rules: Rules, n_vls: int, full_bytes: int
-) -> tuple[Records, NDArray[np.int64], NDArray[np.int64]]:
-    """Return an input buffer per port and VL; [queue] -> output queue limit; [queue] -> fill level for a pause."""
-    ports = wiring.ports
-    n = len(ports)
-    buffers = records(n * n_vls, BUFFER)
-    port, vl = np.repeat(np.arange(n), n_vls), np.tile(np.arange(n_vls), n)
-    peer = np.maximum(ports.peer.astype(np.int64), 0)
-    buffers.upstream = peer[port] * n_vls + vl
-    buffers.owner, buffers.first, buffers.rate = ports.owner[port], wiring.first[port], ports.rate[port]
-    buffers.number = port - wiring.first[port]
-    buffers.cut_in = ports.cut_through[peer][port]
-    buffers.errs = (ports.bytes_per_error > 0)[port]
-    rate_gbit_s = wiring.port_rate_gbit_s
-    loop_ps = wiring.arrival_ps[peer] + wiring.credit_ps  # round trip of the link that ends at this port
-    in_flight_bytes = loop_ps * rate_gbit_s / 8_000
-    unit = int(whole_blocks(np.array(full_bytes)))
-    if rules.flow is FlowControl.CREDITS:
-        room = whole_blocks(np.ceil(2 * in_flight_bytes) + 4 * unit)
-        if options.buffer_bytes:
-            room = np.full(n, max(int(whole_blocks(np.array(options.buffer_bytes))), unit))
-        buffers.room = room[port]
-        return buffers, np.zeros(1, np.int64), np.zeros(1, np.int64)
-    share = _pause_bytes(options, rate_gbit_s)
-    limit = share if options.buffer_bytes else OUTPUT_PARTS * share
-    # Until a pause takes effect, a round trip is in flight and up to a packet at either end; rounding to blocks at
-    # most doubles it.
-    headroom = 2 * (np.ceil(in_flight_bytes).astype(np.int64) + 3 * unit)
-    buffers.room = (share + headroom)[port] if rules.flow is FlowControl.PAUSE else PAUSED
-    return buffers, np.maximum(limit, 2 * full_bytes)[port], share[port]
-
-
-def _ports_and_queues(
-    wiring: Wiring, hosts: Records, buffers: Records, rules: Rules, n_vls: int
-) -> tuple[Records, Records]:
-    """Return a queue for every port and VL, with credits for the buffer at its far end.
-
-    With one VL they share memory.
-    """
-    plugs = wiring.ports
-    ports = records(len(plugs), PORT)
-    queues = records(len(buffers), QUEUE) if n_vls > 1 else ports.view(np.ndarray).view(QUEUE).view(np.recarray)
-    for name in ("peer", "wire_line", "rate", "cut_through"):
-        ports[name] = plugs[name]
-    ports.sending_from = NONE
-    ports.gated[hosts.port] = hosts.ps_per_kib > 0
-    queues.port = np.repeat(np.arange(len(ports)), n_vls)
-    queues.head = queues.tail = queues.ring = NONE
-    queues.credits = buffers.room[buffers.upstream] if rules.flow is FlowControl.CREDITS else PAUSED >> 1
-    return ports, queues
 
 
 def _choices(
@@ -348,7 +299,7 @@ def _pool(n: int) -> Records:
 class _DelayLines:
     """The delay lines: one for each kind and delay, numbered in the order in which they are served at one instant."""
 
-    def __init__(self, wiring: Wiring, posting: Posting, buffers: Records, n_vls: int) -> None:
+    def __init__(self, wiring: Wiring, posting: Posting, buffers: Records) -> None:
         ports = wiring.ports
         plugged = ports.peer >= 0
         kinds: list[tuple[PacketEvent, int]] = []
@@ -360,7 +311,7 @@ class _DelayLines:
         self.serial_line = np.full(self.serial_ps.shape, NONE, np.int32)
         self.serial_line[:, popular] = serial
         credit_ps, arrival_ps = _rounded(wiring.credit_ps, plugged), _rounded(wiring.arrival_ps, plugged)
-        buffers.credit_line = np.repeat(self._lines_of(kinds, PacketEvent.CREDIT, credit_ps), n_vls)
+        buffers.credit_line = self._lines_of(kinds, PacketEvent.CREDIT, credit_ps)
         ports.wire_line = self._lines_of(kinds, PacketEvent.ARRIVAL, arrival_ps)
         posting.hosts.ack_line = self._lines_of(kinds, PacketEvent.CONTROL, posting.ack_ps)
         self.ready_line = len(kinds)

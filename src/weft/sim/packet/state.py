@@ -3,10 +3,8 @@
     host --Port--> cable --> Queue (input buffer of a VL) --> switch --> Queue (output) --Port--> cable --> ...
 
 Ports are numbered node by node, with a slot 0 for each, as in a fabric, but only those of hosts and switches. The
-queue of
-VL v at port p is row `p * n_vls + v`, which is also the row of p's own input buffer of that VL. Times are
-picoseconds. Lists
-are linked by `next` fields; -1 ends them.
+queue of VL v at port p is row `p * n_vls + v`, which is also the number of p's own input buffer of that VL. Times are
+picoseconds. Lists are linked by `next` fields; -1 ends them.
 """
 
 from __future__ import annotations
@@ -17,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.sim.layout.records import LINE_BYTES, Records
+from weft.sim.layout.records import Records
 
 CHUNK_BITS = 6
 CHUNK_EVENTS = 1 << CHUNK_BITS  # events in one chunk of a delay line
@@ -78,56 +76,57 @@ class QpState(enum.IntEnum):
     TIMER = 2  # an event will wake it
 
 
-def _line(begin: int, *fields: tuple[str, type]) -> np.dtype[Any]:
-    """Return a dtype of one cache line with these fields from byte `begin` on."""
-    formats = [np.dtype(kind) for _, kind in fields]
-    ends = begin + np.cumsum([kind.itemsize for kind in formats])
-    offsets = [int(end) - kind.itemsize for end, kind in zip(ends, formats, strict=True)]
-    names = [name for name, _ in fields]
-    layout = {"names": names, "formats": formats, "offsets": offsets, "itemsize": LINE_BYTES}
-    return np.dtype(layout, align=True)  # type: ignore[call-overload, no-any-return]
-
-
-# The fields of a port and of a queue that every packet uses. With one VL they are two views of one array, so that a
-# port and its queue share a cache line: the queue's fields begin where the port's end.
-PORT = _line(
-    0,
-    ("xmit_bytes", np.int64),
-    ("xmit_packets", np.int64),
-    ("peer", np.int32),
-    ("wire_line", np.int16),
-    ("rate", np.int16),  # row of `serial_ps`
-    ("sending_from", np.int32),  # input buffer of the packet, NONE if it originates here
-    ("sending_bytes", np.int32),  # size in that buffer
-    ("waiting", np.int16),  # a bit for each VL with packets, or at a host with queue pairs, to send
-    ("blocked", np.int16),  # a bit for each such VL without credits for its first packet
-    ("busy", np.int8),
-    ("starved", np.int8),  # waits for credits
-    ("cut_through", np.int8),  # the far end forwards a packet before it has arrived completely
-    ("gated", np.int8),  # a host whose memory may be slower
-)
-QUEUE = _line(
-    40,
-    ("head", np.int32),  # packets that wait to leave
-    ("tail", np.int32),
-    ("ring", np.int32),  # last queue pair in the ring; its `next` is the first
-    ("credits", np.int32),  # bytes that may be sent
-    ("bytes", np.int32),  # waiting to leave
-    ("port", np.int32),
-)
-BUFFER = np.dtype(  # 32 bytes: half a cache line
+# With one VL, a port and its queue share a cache line: the queue's fields begin where the first ones of the port end.
+QUEUE_BEGIN = 40
+PORT = np.dtype(
     [
-        ("held", np.int32),  # bytes
-        ("held_peak", np.int32),
-        ("room", np.int32),
-        ("upstream", np.int32),  # the queue that gets its credits from this buffer
+        ("xmit_bytes", np.int64),
+        ("xmit_packets", np.int64),
+        ("peer", np.int32),
+        ("wire_line", np.int16),
+        ("rate", np.int16),  # row of `serial_ps`
+        ("sending_from", np.int32),  # input buffer of the packet, NONE if it originates here
+        ("sending_bytes", np.int32),  # size in that buffer
+        ("waiting", np.int16),  # a bit for each VL with packets, or at a host with queue pairs, to send
+        ("blocked", np.int16),  # of those, a bit for each VL without credits for its first packet
+        ("busy", np.int8),
+        ("starved", np.int8),  # waits for credits
+        ("cut_through", np.int8),  # the far end forwards a packet before it has arrived completely
+        ("gated", np.int8),  # a host whose memory may be slower
+        # The VL arbiter, with several VLs. With one VL its queue is here.
+        ("high_left", np.int32),  # weight left of the entry at its position in the tables
+        ("low_left", np.int32),
+        ("high_spent_bytes", np.int32),
+        ("high_at", np.int16),  # position
+        ("low_at", np.int16),
+        ("arbitration", np.int16),  # row of the tables
+    ],
+    align=True,
+)
+QUEUE = np.dtype(
+    [
+        ("head", np.int32),  # packets that wait to leave
+        ("tail", np.int32),
+        ("ring", np.int32),  # last queue pair in the ring; its `next` is the first
+        ("credits", np.int32),  # bytes that may be sent
+        ("bytes", np.int32),  # waiting to leave
+        ("port", np.int32),
+    ],
+    align=True,
+)
+QUEUE_ROW_BYTES = 32  # with several VLs: two queues in a cache line, each with its `State.stuck_ps`
+# The input side of a port. The bytes held in the buffer of each VL follow in the same row of memory: `State.held`.
+BUFFER = np.dtype(
+    [
+        ("held_peak", np.int32),  # of all VLs
+        ("room", np.int32),  # of each VL
+        ("peer", np.int32),  # port that gets the credits
         ("owner", np.int32),  # as in the port
-        ("first", np.int32),  # port 0 of the same node
         ("credit_line", np.int16),  # delay line of its credits
         ("rate", np.int16),  # as in the port
+        ("pausing", np.int16),  # a bit for each VL whose pause was sent upstream
         ("cut_in", np.int8),  # packets arrive head first (cut-through)
         ("errs", np.int8),  # the cable has bit errors, or is cut now
-        ("pausing", np.int8),  # a pause was sent upstream
         ("number", np.uint8),  # of the port
     ],
     align=True,
@@ -205,7 +204,8 @@ RUN = np.dtype(
         ("free_packet", np.int32),
         ("free_packets", np.int32),
         ("room", np.int32),  # free packets and chunks needed before a few events are handled
-        ("n_vls", np.int32),
+        ("n_vls", np.int32),  # rows of queues for each port: a power of two
+        ("vl_bits", np.int32),  # its logarithm
         ("flow", np.int32),
         ("selection", np.int32),
         ("detour", np.int8),
@@ -244,7 +244,8 @@ class State(NamedTuple):
     ports: Records
     plugs: Records  # [port]
     queues: Records
-    buffers: Records  # [queue]
+    buffers: Records  # [port]
+    held: NDArray[np.int32]  # [port, VL] -> bytes in the input buffer
     loads: Records  # [port] -> bytes queued or being sent, as seen by adaptive routing; and the peak
     drop_above: NDArray[np.int32]  # [queue] -> limit of the output queue in bytes
     pause_above: NDArray[np.int32]  # [queue] -> fill level at which the buffer sends a pause
@@ -289,3 +290,4 @@ class State(NamedTuple):
     arbitration_vl: NDArray[np.int32]  # [row, low | high, entry]
     arbitration_weight: NDArray[np.int32]  # 0 ends the list
     high_limit_bytes: NDArray[np.int64]  # [row]
+    in_turns: NDArray[np.bool_]  # [row] -> whether all VLs take turns, in order: the tables have nothing else

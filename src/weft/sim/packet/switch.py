@@ -10,12 +10,13 @@ from __future__ import annotations
 import numpy as np
 
 from weft.jit import ask, handler, part
+from weft.jit.bits import lowest_bit
 from weft.sim.congestion import MILLION
 from weft.sim.layout.records import NONE, FlowControl, Selection
 from weft.sim.packet.delay_lines import schedule
 from weft.sim.packet.detours import begin_next_part
 from weft.sim.packet.draws import draw_below
-from weft.sim.packet.link import blocks_bytes, transmit
+from weft.sim.packet.link import blocks_bytes, next_bytes, transmit
 from weft.sim.packet.policies.adaptive import choose as adaptive
 from weft.sim.packet.policies.ecmp import choose as ecmp
 from weft.sim.packet.policies.spray import choose as spray
@@ -82,11 +83,12 @@ def enqueue(s, queue_index, packet_index):
     packet.next = NONE
     if queue.head < 0:
         queue.head = packet_index
+        check_credits_again(s, queue_index)
     else:
         s.packets[queue.tail].next = packet_index
     queue.tail = packet_index
     queue.bytes += packet.bytes
-    s.ports[queue.port].waiting |= 1 << (queue_index - queue.port * run.n_vls)
+    s.ports[queue.port].waiting |= 1 << (queue_index - (queue.port << run.vl_bits))
     load = s.loads[queue.port]
     load.bytes += packet.bytes
     load.peak_bytes = max(load.peak_bytes, load.bytes)
@@ -135,61 +137,81 @@ def note_emptied(s, queue_index):
     """Clear the waiting bit of a VL if its queue is empty."""
     queue = s.queues[queue_index]
     if queue.head < 0 and queue.ring < 0:
-        s.ports[queue.port].waiting &= ~(1 << (queue_index - queue.port * s.run[0].n_vls))
+        s.ports[queue.port].waiting &= ~(1 << (queue_index - (queue.port << s.run[0].vl_bits)))
 
 
 @part
-def next_bytes(s, queue_index):
-    """Return the buffer space that the next packet of this queue needs; 0 if there is none."""
-    queue = s.queues[queue_index]
-    if queue.head >= 0:
-        return blocks_bytes(s.packets[queue.head].bytes)
-    if queue.ring >= 0:
-        message = s.messages[s.qps[s.qps[queue.ring].next].unsent]
-        if message.sent == message.packets - 1:
-            return blocks_bytes(s.size_bytes[message.last])
-        if message.sent == 0:
-            return blocks_bytes(s.size_bytes[message.first])
-        return blocks_bytes(s.size_bytes[message.full])
-    return 0
-
-
-@part
-def pick_vl(s, p):
+def pick_vl(s, p, needed):
     """Return the VL that the arbiter of port p lets send, or NONE: high priority first, up to its limit.
 
-    InfiniBand Architecture Specification, "VL arbitration and prioritization".
+    With `needed`, one VL waits, and has credits for the first packet, which needs so many bytes. InfiniBand
+    Architecture Specification, "VL arbitration and prioritization".
     """
-    high = _pick_from_table(s, p, 1)
-    port = s.plugs[p]
-    limit = s.high_limit_bytes[port.arbitration]
-    if high >= 0 and (limit < 0 or port.high_spent_bytes <= limit):
-        _spend(s, p, 1, high)
-        return high
-    low = _pick_from_table(s, p, 0)
-    if low >= 0:
-        port.high_spent_bytes = 0
-        _spend(s, p, 0, low)
+    port = s.ports[p]
+    if s.in_turns[port.arbitration]:
+        return _pick_in_turn(s, p, needed)
+    if s.arbitration_weight[port.arbitration, 1, 0] > 0:
+        high = _pick_from_table(s, p, 1, needed)
+        limit = s.high_limit_bytes[port.arbitration]
+        if high >= 0 and (limit < 0 or port.high_spent_bytes <= limit):
+            _spend(s, p, 1, high, needed)
+            return high
+        low = _pick_from_table(s, p, 0, needed)
+        if low >= 0:
+            port.high_spent_bytes = 0
+            _spend(s, p, 0, low, needed)
+        elif high >= 0:
+            _spend(s, p, 1, high, needed)
+            return high
         return low
-    if high >= 0:
-        _spend(s, p, 1, high)
-    return high
+    low = _pick_from_table(s, p, 0, needed)
+    if low >= 0:
+        _spend(s, p, 0, low, needed)
+    return low
 
 
 @part
-def _pick_from_table(s, p, side):
+def _pick_in_turn(s, p, needed):
+    """Return what `pick_vl` returns for tables with one entry for each VL, in order, all of low priority."""
+    port = s.ports[p]
+    ready = port.waiting & ~port.blocked
+    at = np.int64(port.low_at)
+    while ready:
+        later = (ready >> at) >> 1
+        vl, left = lowest_bit(ready), np.int64(0)
+        if port.low_left > 0 and (ready >> at) & 1:
+            vl, left = at, np.int64(port.low_left)
+        elif later:
+            vl = at + 1 + lowest_bit(later)
+        queue_index = (p << s.run[0].vl_bits) + vl
+        if needed > 0 or may_go(s, p, queue_index):
+            if left == 0:
+                left = np.int64(s.arbitration_weight[port.arbitration, 0, vl])
+            if needed == 0:
+                needed = next_bytes(s, queue_index)
+            port.low_at, port.low_left = vl, left - needed // 64
+            return vl
+        ready &= ~(1 << vl)
+    return NONE
+
+
+@part
+def _pick_from_table(s, p, side, needed):
     """Return the first VL after the arbiter's position that has a packet and credits, and move the arbiter there."""
-    port = s.plugs[p]
+    port = s.ports[p]
     vls = s.arbitration_vl[port.arbitration, side]
     weights = s.arbitration_weight[port.arbitration, side]
     at = port.high_at if side == 1 else port.low_at
     left = port.high_left if side == 1 else port.low_left
-    n_vls, waiting = s.run[0].n_vls, s.ports[p].waiting
+    ready = port.waiting & ~port.blocked
     start, round_ = at, False
-    while True:
-        if left > 0 and (waiting >> vls[at]) & 1 and may_go(s, p, p * n_vls + vls[at]):
-            _set_position(s, p, side, at, left)
-            return vls[at]
+    while ready:
+        vl = vls[at]
+        if left > 0 and (ready >> vl) & 1:
+            if needed > 0 or may_go(s, p, (p << s.run[0].vl_bits) + vl):
+                _set_position(s, p, side, at, left)
+                return vl
+            ready &= ~(1 << vl)
         if round_:  # all others, and this one with its full weight
             return NONE
         at += 1
@@ -199,6 +221,7 @@ def _pick_from_table(s, p, side):
         if left == 0:
             return NONE  # an empty table
         round_ = at == start
+    return NONE
 
 
 @part
@@ -207,18 +230,26 @@ def may_go(s, p, queue_index):
     if next_bytes(s, queue_index) <= s.queues[queue_index].credits:
         return True
     port = s.ports[p]
-    vl = queue_index - p * s.run[0].n_vls
-    if (port.blocked >> vl) & 1 == 0:
-        port.blocked |= 1 << vl
+    bit = 1 << (queue_index - (p << s.run[0].vl_bits))
+    if port.blocked & bit == 0:
+        port.blocked |= bit
         s.stuck_ps[queue_index] = s.run[0].now_ps
     return False
 
 
 @part
-def _spend(s, p, side, vl):
+def check_credits_again(s, queue_index):
+    """Let the arbiter look at a queue whose next packet may have changed."""
+    queue = s.queues[queue_index]
+    s.ports[queue.port].blocked &= ~(1 << (queue_index - (queue.port << s.run[0].vl_bits)))
+
+
+@part
+def _spend(s, p, side, vl, needed):
     """Charge the chosen packet's blocks to the weight of its entry."""
-    needed = next_bytes(s, p * s.run[0].n_vls + vl)
-    port = s.plugs[p]
+    if needed == 0:
+        needed = next_bytes(s, (p << s.run[0].vl_bits) + vl)
+    port = s.ports[p]
     blocks = needed // 64
     if side == 1:
         port.high_left -= blocks
@@ -229,7 +260,7 @@ def _spend(s, p, side, vl):
 
 @part
 def _set_position(s, p, side, at, left):
-    port = s.plugs[p]
+    port = s.ports[p]
     if side == 1:
         port.high_at, port.high_left = at, left
     else:
@@ -241,18 +272,18 @@ def pick_queue(s, p):
     """Return the queue of port p that may send now, or NONE."""
     n_vls = s.run[0].n_vls
     if n_vls > 1:
-        vl = pick_vl(s, p)
-        return NONE if vl < 0 else p * n_vls + vl
+        vl = pick_vl(s, p, 0)
+        return NONE if vl < 0 else (p << s.run[0].vl_bits) + vl
     return p if may_go(s, p, p) else NONE
 
 
 @part
-def out_queue(s, in_queue_index, in_number, number, sl):
-    """Return the output queue for a packet by the numbers of both ports and SL, with several VLs."""
-    buffer = s.buffers[in_queue_index]
-    n_vls = s.run[0].n_vls
-    row = s.first_pair[buffer.owner] + in_number * s.slots[buffer.owner] + number
-    return (buffer.first + number) * n_vls + s.sl2vl[s.pair_row[row], sl]
+def out_queue(s, switch, in_number, number, out, sl):
+    """Return the output queue at port `out` for a packet by the numbers of both ports and SL, with several VLs."""
+    row = 0
+    if len(s.sl2vl) > 1:
+        row = s.pair_row[s.first_pair[switch] + in_number * s.slots[switch] + number]
+    return (out << s.run[0].vl_bits) + s.sl2vl[row, sl]
 
 
 @handler
@@ -270,16 +301,18 @@ def _is_full(s, queue_index, size_bytes):
 def on_packet_at_switch(s, in_queue_index, packet_index):
     """Route an arriving packet: return the port that may send, NO_PORT or DROPPED."""
     run = s.run[0]
-    buffer = s.buffers[in_queue_index]
+    in_port = in_queue_index >> run.vl_bits
+    buffer = s.buffers[in_port]
     packet = s.packets[packet_index]
-    switch, first, in_number = buffer.owner, buffer.first, np.int64(buffer.number)
+    switch, in_number = buffer.owner, np.int64(buffer.number)
+    first = in_port - in_number
     if run.selection == Selection.DETOUR and begin_next_part(s, in_queue_index, packet_index):
         in_number = 0  # the port of the switch itself
     number = pick_port(s, switch, first, packet_index)
     out = first + number
     if number == NO_ROUTE or s.ports[out].peer < 0:
         return NO_PORT
-    queue_index = out if run.n_vls == 1 else out_queue(s, in_queue_index, in_number, number, packet.sl)
+    queue_index = out if run.n_vls == 1 else out_queue(s, switch, in_number, number, out, packet.sl)
     return forward(s, in_queue_index, queue_index, out, packet_index)
 
 
@@ -287,7 +320,7 @@ def on_packet_at_switch(s, in_queue_index, packet_index):
 def forward(s, in_queue_index, queue_index, out, packet_index):
     """Send or queue an arriving packet at an output port: return the port that may send, NONE or DROPPED."""
     run = s.run[0]
-    buffer = s.buffers[in_queue_index]
+    buffer = s.buffers[in_queue_index >> run.vl_bits]
     packet = s.packets[packet_index]
     if run.flow == FlowControl.DROP and _is_full(s, queue_index, packet.bytes):
         s.plugs[out].dropped += 1
@@ -297,16 +330,24 @@ def forward(s, in_queue_index, queue_index, out, packet_index):
         if late_ps > 0:  # it would leave faster than it arrives
             schedule(s, run.now_ps + late_ps, PacketEvent.TURN, packet_index, queue_index)
             return NONE
-    if run.n_vls == 1 and _can_send_now(s, out, packet.bytes):
-        s.loads[out].bytes += packet.bytes
-        transmit(s, out, out, packet_index)
+    if _can_send_now(s, out, queue_index, packet.bytes):
+        load = s.loads[out]
+        load.bytes += packet.bytes
+        if run.n_vls > 1:
+            load.peak_bytes = max(load.peak_bytes, load.bytes)
+            s.ports[out].waiting = 1 << (queue_index - (out << run.vl_bits))
+            pick_vl(s, out, blocks_bytes(packet.bytes))
+            s.ports[out].waiting = 0
+        transmit(s, out, queue_index, packet_index)
         return NONE
     enqueue(s, queue_index, packet_index)
     return out
 
 
 @part
-def _can_send_now(s, p, size_bytes):
-    """Return whether the port is idle, nothing waits before the packet, and there are credits."""
+def _can_send_now(s, p, queue_index, size_bytes):
+    """Return whether the port is idle, nothing waits before the packet, there are credits, and it is not marked."""
     port = s.ports[p]
-    return port.busy == 0 and port.waiting == 0 and s.queues[p].credits >= blocks_bytes(size_bytes)
+    if port.busy or port.waiting or s.queues[queue_index].credits < blocks_bytes(size_bytes):
+        return False
+    return s.run[0].n_vls == 1 or s.run[0].mark_least_bytes == 0 or size_bytes <= s.run[0].mark_least_bytes
