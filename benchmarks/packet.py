@@ -3,14 +3,11 @@
     python benchmarks/packet.py [128 1024 8192 11664] [--bytes 2000000] [--threads 1] [--no-ns3] [--json]
 
 Every host of a three-level fat tree sends one message to another host, all different: 4 KiB MTU, 400 Gb/s. A packet-
-hop is one
-packet that crossed one link, as counted by the ports. The first row includes all that weft models: eight VLs,
-adaptive routing,
-congestion control, cables with bit errors, and RC with retransmissions. The following rows leave these out one by
-one; the last
-has the features of ns-3, and more: see `ns3_peer.py`. weft's figures are the best of three with compiled kernels, in
-its own
-process: `ns_per_hop` and its ratio to the row "plain" show the cost of the features; `cpu_s` counts one core, with set-up; with several threads it is the wall time of the run without set-up.
+hop is one packet that crossed one link, as counted by the ports. The first row includes all that weft models: eight
+VLs, adaptive routing, congestion control, cables with bit errors, and RC with retransmissions. The following rows leave
+these out one by one; the last has the features of ns-3, and more: see `ns3_peer.py`. weft's figures are the best of
+three with compiled kernels, in its own process: `cpu_s` counts one core, with set-up; with several threads it is the
+wall time of the run without set-up. `× plain` is the time of a packet-hop over that of the row `plain`.
 """
 
 from __future__ import annotations

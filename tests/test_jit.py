@@ -9,12 +9,13 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numba
 import pytest
 from numba.core.dispatcher import Dispatcher
 from tests.patience import without_notices
 
 from weft import compiler
-from weft.jit import cache, object_code
+from weft.jit import bits, cache, object_code
 from weft.verbs.shm import atomic
 
 ROOT = Path(cache.__file__).parent.parent
@@ -231,3 +232,9 @@ def test_a_linked_kernel_is_called_without_numba(tmp_path):
     """
     done = subprocess.run([sys.executable, "-c", code, library], capture_output=True, text=True, check=True)
     assert done.stdout == "7 False\n"
+
+
+def test_lowest_bit_is_the_same_compiled_and_interpreted():
+    compiled = numba.njit(lambda number: bits.lowest_bit(number))
+    for number, expected in ((1, 0), (2, 1), (40, 3), (-1, 0), (1 << 62, 62), (0, 64)):
+        assert compiled(number) == bits._lowest_bit_alone(number) == expected

@@ -102,6 +102,7 @@ def check_empty(fabric, traffic, options, state):
     assert (state.buffers.pausing == 0).all()
     assert (state.ports.busy == 0).all()
     assert (state.ports.waiting == 0).all()
+    assert (state.ports.blocked == 0).all()
     if options.network not in ("roce", "tcp"):
         assert (state.queues.credits == fresh.queues.credits).all()
 
