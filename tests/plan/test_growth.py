@@ -261,3 +261,14 @@ def test_no_cable_waits_after_a_growth():
         floor.pull_rest()
     assert set(floor.waiting.values()) == set(floor.parallel.values()) == {0}
     assert not any(floor.going.values())
+
+
+def test_rails_as_subnets_are_proved_like_the_whole(monkeypatch):
+    """Routes along rails reach every pair of a rail: 16 adapters, their leaf and four spines; eight rails are equal."""
+    small, large = (weft.load(f"superpod:su=1,servers={n}") for n in (8, 16))
+    whole = grow(small, large).steps[-1].after
+    monkeypatch.setattr(growing, "needs_subnets", lambda fabric: True)
+    rails = grow(small, large).steps[-1].after
+    ends = 16 + 1 + 4
+    assert rails.pairs == 8 * ends * (ends - 1)
+    assert (rails.hosts, rails.worst_leaf) == (whole.hosts, whole.worst_leaf)
