@@ -145,7 +145,7 @@ def test_invalid_options_are_refused(tmp_path):
 
 def test_only_infiniband_has_groups():
     fabric = weft.load("star:hosts=4,speed=400GbE")
-    with pytest.raises(ConfigError, match="multicast is simulated on InfiniBand only, not on roce"):
+    with pytest.raises(ConfigError, match="multicast and reductions are simulated on InfiniBand only, not on roce"):
         PacketEngine().run(fabric, to_group(fabric, "h1"), Options(network=Network.ROCE, paths=Paths.TABLE))
 
 

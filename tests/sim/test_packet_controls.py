@@ -9,6 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 import weft
+from weft.errors import ConfigError
 from weft.fabric import faults
 from weft.fabric.model import Fabric
 from weft.routing.engine import Options as RoutingOptions
@@ -17,6 +18,7 @@ from weft.sim.congestion import CONTROLS, Control, Parameters, Ports
 from weft.sim.engine import Options
 from weft.sim.figures import goodput_per_sender_gbit_s
 from weft.sim.packet.congestion import hpcc, swift, timely
+from weft.sim.packet.congestion.credits import WINDOW_PS
 from weft.sim.packet.engine import PacketEngine
 from weft.sim.result import Result
 from weft.sim.traffic import Traffic
@@ -154,3 +156,34 @@ def test_a_control_of_each_packet_recovers_from_losses():
         result = PacketEngine().run(fabric, traffic, options)
         assert result.done
         assert result.retransmitted.sum() > 10
+
+
+def test_credits_of_the_receiver_serve_an_incast_at_the_line_rate():
+    """The queue holds the unasked windows of all senders at first, and then next to nothing; the line is never idle."""
+    result, bound = send("credits", 16, 4 * MIB), send("none", 16, 4 * MIB)
+    assert result.last_arrival_ps == pytest.approx(bound.last_arrival_ps, rel=0.001)
+    unasked_bytes = WINDOW_PS * line_gbit_s(result) / 8_000
+    assert result.samples.queue_bytes.max() < 16 * unasked_bytes
+    assert queue_bytes(result).mean() < unasked_bytes < queue_bytes(bound).mean() / 20
+    rates = goodput_per_sender_gbit_s(result)
+    assert rates.max() / rates.min() < 1.02
+
+
+def test_a_sender_with_all_credits_has_the_line():
+    result = send("credits", 1, 16 * MIB)
+    assert result.goodput_gbit_s == pytest.approx(line_gbit_s(result) * PAYLOAD, rel=0.01)
+
+
+def test_credits_pause_for_a_message_that_begins():
+    """A second sender starts when the first has long had the whole line: then both have half of it."""
+    fabric = routed(STAR)
+    rows = [("h1", "h2", 16 * MIB), ("h3", "h2", 4 * MIB)]
+    traffic = Traffic.of(fabric, rows, start_ps=[0, 100_000_000])
+    result = PacketEngine().run(fabric, traffic, Options(congestion_control="credits"))
+    second = 4 * MIB * 8_000 / (result.finish_ps[1] - result.start_ps[1])
+    assert second == pytest.approx(line_gbit_s(result) * PAYLOAD / 2, rel=0.05)
+
+
+def test_on_arrival_needs_on_packet():
+    with pytest.raises(ConfigError, match="needs on_packet"):
+        Control(name="late", networks=("roce",), on_arrival=lambda qp, now_ps, table, fields, hops: 5)

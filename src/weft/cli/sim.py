@@ -63,8 +63,11 @@ class Network:
     """Adapters with several planes: the unit that takes one of them: packet, message or queue-pair. [packet]"""
     switching: str = "cut-through"
     """cut-through or store-and-forward."""
+    crossbar: str | None = None
+    """output-queued, or one-read-port: an input sends one packet at a time on each VL. [output-queued]"""
     congestion_control: str | None = None
-    """none, ib, dcqcn, hpcc, swift, timely, reno or dctcp. [dcqcn on roce, reno on tcp, none on others]"""
+    """none, ib, dcqcn, hpcc, swift, timely, credits (of the receiver), reno or dctcp. [dcqcn on roce, reno on tcp,
+    none on others]"""
     memory: str = "host"
     """Location of the payload: host, gpudirect or staged."""
     routed: bool = False
@@ -96,6 +99,10 @@ class Outputs:
     """Sample these ports: leaf1/3,leaf2/1; their queues, utilisation, pauses, credits and allowed rates."""
     watch_every_us: float | None = None
     """With --watch: microseconds between two samples. [1]"""
+    capture: str | None = None
+    """Record the packets of these ports, in both directions of their cables: leaf1/3,leaf2/1; with --write-capture."""
+    write_capture: File = None
+    """Write the packets of --capture to a file for Wireshark, .pcapng."""
     picture_queue: File = None
     """With --watch: draw the queues over time, .png, .svg or .pdf."""
     picture_watch: File = None
@@ -108,7 +115,7 @@ class Outputs:
     sweep_load: str | None = None
     """Run uniform, adversarial or tornado traffic at each of these loads: 0.1,0.5,0.9."""
     write_traffic: File = None
-    """Write the traffic to a file, .csv or .json, for --traffic."""
+    """Write the traffic to a file: .csv or .json for --traffic, .goal for `weft replay` and LogGOPSim."""
     write_messages: File = None
     """Write the times of all messages to a file, .csv or .parquet."""
     write_samples: File = None
@@ -142,8 +149,8 @@ def sim(
     ----------
     traffic
         permutation, incast, uniform, adversarial (dragonfly), tornado (torus), shift, bisection, all-to-all, rails,
-        multicast; a collective with its algorithm, all_reduce:ring; or the path of a traffic file, .csv, .json or .cm
-        (htsim). [permutation]
+        multicast; a collective with its algorithm, all_reduce:ring, all_reduce:sharp (switches add); or the path of a
+        traffic file, .csv, .json or .cm (htsim). [permutation]
     engine
         Simulation engine: packet (each packet, credit and queue), flow (fair rates), analytic (closed forms), or
         auto (packet up to 20 million packet-hops and where flows lack something, else flow).
@@ -190,7 +197,7 @@ def _check_outputs(outputs: Outputs) -> None:
     """Refuse unwritable files before a long run."""
     from weft.draw import RENDERERS
     from weft.draw.chart import check_suffix
-    from weft.sim import files, series
+    from weft.sim import files, frames, series
 
     for path, check in (
         (outputs.picture_queue, check_suffix),
@@ -198,8 +205,9 @@ def _check_outputs(outputs: Outputs) -> None:
         (outputs.picture_cdf, check_suffix),
         (outputs.write_messages, series.check_columns_file),
         (outputs.write_samples, series.check_samples_file),
+        (outputs.write_capture, frames.check_capture_file),
         (outputs.picture, partial(check_suffix, formats=RENDERERS) if outputs.sweep_load is None else check_suffix),
-        (outputs.write_traffic, files.check_suffix),
+        (outputs.write_traffic, files.check_writable),
     ):
         if path is not None:
             check(path)
@@ -207,6 +215,8 @@ def _check_outputs(outputs: Outputs) -> None:
         for flag, path in _of_watched(outputs).items():
             if path is not None:
                 raise ConfigError(f"{flag} needs ports to sample: add --watch leaf1/3, or several separated by commas")
+    if (outputs.capture is None) != (outputs.write_capture is None):
+        raise ConfigError("--capture names ports and --write-capture the file: give both, or leave both out")
     if outputs.watch_every_us is not None and not outputs.watch:
         raise ConfigError("--watch-every-us says how often --watch looks: add --watch leaf1/3, or leave it out")
 
@@ -226,6 +236,7 @@ def _check_network(network: Network, engine: str) -> None:
         "--buffer": network.buffer is not None,
         "--skip-tolerance": network.skip_tolerance > 0,
         "--congestion-control": network.congestion_control is not None,
+        "--crossbar": network.crossbar is not None,
         "--threads": network.threads > 0,
     }
     for flag, is_set in of_packets.items():
@@ -242,6 +253,7 @@ def _loads(traffic: str | None, messages: Messages, outputs: Outputs) -> list[fl
     if traffic not in (None, *SWEPT):
         raise ConfigError(f"--sweep-load runs {', '.join(SWEPT)} traffic, not {traffic}: leave out --traffic")
     single = {"--load": messages.load, "--watch": outputs.watch, "--write-traffic": outputs.write_traffic}
+    single |= {"--capture": outputs.capture}
     single |= {"--picture-cdf": outputs.picture_cdf, "--write-messages": outputs.write_messages}
     for flag, value in single.items():
         if value is not None:
@@ -264,6 +276,8 @@ def _options(network: Network, outputs: Outputs, paths: str | None) -> Options:
     chosen: dict[str, Any] = {"network": network.network, "paths": paths, "switching": network.switching}
     chosen["plane_choice"] = network.plane_choice
     chosen |= {"congestion_control": network.congestion_control, "memory": network.memory}
+    if network.crossbar is not None:
+        chosen["crossbar"] = network.crossbar
     return Options(
         **chosen,  # strings, which Options checks and converts
         seed=network.seed,
@@ -273,6 +287,7 @@ def _options(network: Network, outputs: Outputs, paths: str | None) -> Options:
         buffer_bytes=parse_size_bytes(network.buffer) if network.buffer else 0,
         skip_tolerance=network.skip_tolerance,
         threads=network.threads,
+        capture=tuple(outputs.capture.split(",")) if outputs.capture else (),
         watch=tuple(outputs.watch.split(",")) if outputs.watch else (),
         watch_every_ps=read_ps("--watch-every-us", 1.0 if outputs.watch_every_us is None else outputs.watch_every_us),
     )
@@ -316,7 +331,7 @@ def _progress() -> Iterator[Step]:
 
 
 def _report_run(result: Result, routed_by: str, outputs: Outputs) -> None:
-    from weft.sim import plots, series
+    from weft.sim import frames, plots, series
 
     files = (
         (outputs.picture, plots.draw_heat),
@@ -325,6 +340,7 @@ def _report_run(result: Result, routed_by: str, outputs: Outputs) -> None:
         (outputs.picture_cdf, plots.draw_cdf),
         (outputs.write_messages, series.write_messages),
         (outputs.write_samples, series.write_samples),
+        (outputs.write_capture, frames.write_capture_of),
     )
     for path, write in files:
         if path is not None:

@@ -17,7 +17,9 @@ from weft.collectives.schedules.program import Program, Schedule, Sends, joined,
 from weft.collectives.schedules.writers import program as write_program
 from weft.errors import ConfigError
 from weft.fabric.model import Fabric
-from weft.sim.traffic import Traffic
+from weft.sim.traffic import Operation, Traffic, Transport
+
+SHARP = "sharp"  # the algorithm whose sums switches make
 
 
 def collective_traffic(fabric: Fabric, collective: str, algorithm: str, size_bytes: int) -> Traffic:
@@ -25,7 +27,28 @@ def collective_traffic(fabric: Fabric, collective: str, algorithm: str, size_byt
     ranks = place(fabric)
     program = write_program(collective, algorithm, nodes=len(ranks.servers), gpus=ranks.per_server)
     check(program)
+    if algorithm == SHARP:
+        return reduction_traffic(program, ranks, size_bytes)
     return program_traffic(program, ranks, size_bytes)
+
+
+def reduction_traffic(program: Program, ranks: Ranks, size_bytes: int) -> Traffic:
+    """Return a SHARP all-reduce, for the packet engine: each rank sends its buffer to be added in the switches."""
+    if program.collective is not Collective.ALL_REDUCE or ranks.per_server != 1:
+        raise ConfigError(
+            f"{program.name} on {ranks.fabric.spec}: packets are added in switches for all_reduce:{SHARP} with one "
+            f"rank for each server; `weft nccl --algo CollNetDirect` has times of others"
+        )
+    ports = ranks.adapters[:, 0]
+    return Traffic.make(
+        ports,
+        ports,
+        size_bytes,
+        operation=Operation.SEND,
+        transport=Transport.UC,
+        reduction=1,
+        description=f"{program.name} of {size_bytes:,} bytes",
+    )
 
 
 def whole_schedule(program: Program) -> Schedule:

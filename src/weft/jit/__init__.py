@@ -172,14 +172,18 @@ def _call_address(returns: Any) -> Kernel:
     return intrinsic(typed)
 
 
-def _call_with_hops(_context: Any, address: Any, a: Any, b: Any, c: Any, d: Any, e: Any) -> Any:
-    """Call an address with five arguments, as `call` does with three."""
-    takes = (a, types.int64, c, d, e)
+def _call_with_hops(returns: Any) -> Kernel:
+    """Return an intrinsic that calls an address with five arguments, as `call` and `ask` do with three."""
 
-    def emit(context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-        return _emit_call(context, builder, types.none, takes, args)
+    def typed(_context: Any, address: Any, a: Any, b: Any, c: Any, d: Any, e: Any) -> Any:
+        takes = (a, types.int64, c, d, e)
 
-    return types.none(types.int64, *takes), emit
+        def emit(context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+            return _emit_call(context, builder, returns, takes, args)
+
+        return returns(types.int64, *takes), emit
+
+    return intrinsic(typed)
 
 
 def _call_kernel(_context: Any, address: Any, state: Any, budget: Any) -> Any:
@@ -207,10 +211,10 @@ def _interpret(address: int, *arguments: Any) -> Any:
 
 
 if numba.config.DISABLE_JIT:  # type: ignore[attr-defined]
-    call = ask = _interpret
+    call = ask = call_with_hops = ask_with_hops = _interpret
 else:
     call, ask = _call_address(types.none), _call_address(types.int64)
-call_with_hops: Kernel = _interpret if numba.config.DISABLE_JIT else intrinsic(_call_with_hops)  # type: ignore[attr-defined]
+    call_with_hops, ask_with_hops = _call_with_hops(types.none), _call_with_hops(types.int64)
 
 
 call_kernel: Kernel = _interpret if numba.config.DISABLE_JIT else intrinsic(_call_kernel)  # type: ignore[attr-defined]

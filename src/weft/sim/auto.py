@@ -11,7 +11,7 @@ import numpy as np
 
 from weft.fabric.model import Fabric
 from weft.sim.adaptive import POLICIES
-from weft.sim.engine import Options, Progress
+from weft.sim.engine import Crossbar, Options, Progress
 from weft.sim.flow.engine import FlowEngine
 from weft.sim.flow.plan import find_packet_option, plan
 from weft.sim.layout.rules import fill_in
@@ -63,6 +63,12 @@ def _needs_packets(fabric: Fabric, traffic: Traffic, options: Options) -> str:
         return "cables that fail during a run"
     if traffic.mlid.any():
         return "multicast"
+    if traffic.reduction.any():
+        return "reductions in switches"
+    if options.capture:
+        return "packets to capture"
+    if options.crossbar is not Crossbar.OUTPUT_QUEUED:
+        return "a crossbar with one read port"
     if options.paths is not None and POLICIES[str(options.paths)].detour:
         return "queues to choose detours by"
     if fabric.links.bit_error_rate.any():

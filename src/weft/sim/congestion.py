@@ -21,6 +21,15 @@ acknowledgement:
 function sets `qp.window_bytes`, the limit of the bytes in flight (0: none; one packet may always be in flight), or
 `qp.rate`, or both; on TCP `qp.window_packets`. Data that an RDMA read returns is not acknowledged, so it is not
 controlled.
+
+A control with `on_arrival` too lets the receiving adapter decide when the acknowledgement of a packet leaves, so that
+acknowledgements can be credits:
+
+    def on_arrival(qp, now_ps, table, fields, hops): return 0    # picoseconds to wait
+
+`fields` are numbers of the adapter, shared by all connections that it receives from: the packets of this message that
+have not arrived, all packets of it, the bytes of a full one on the wire, then as many as `Parameters.receiver_fields`
+says. The acknowledgement of the last packet of a message is never delayed.
 """
 
 from __future__ import annotations
@@ -67,6 +76,7 @@ class Parameters:
     notify_ps: int = 0  # least time between two notifications to one sender
     table: NDArray[np.float64] = field(default_factory=lambda: np.ones(1))
     fields: int = 0  # numbers that each queue pair keeps for `on_packet`, at first 0
+    receiver_fields: int = 0  # numbers that each adapter keeps for `on_arrival`, after the first three
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,11 +92,14 @@ class Control:
     on_loss: Kernel | None = None  # on a network that drops: once for all packets in flight
     on_timeout: Kernel | None = None  # on a network that drops: no acknowledgement within the timeout
     on_packet: PacketKernel | None = None  # each packet is acknowledged, with the telemetry of the switches
+    on_arrival: PacketKernel | None = None  # at the receiver, with `on_packet`: how long the acknowledgement waits
 
     def __post_init__(self) -> None:
         windows = (self.on_ack, self.on_loss, self.on_timeout)
         if "tcp" in self.networks and None in windows:
             raise ConfigError(f"congestion control {self.name} is for tcp: it needs on_ack, on_loss and on_timeout")
+        if self.on_arrival is not None and (self.on_packet is None or "tcp" in self.networks):
+            raise ConfigError(f"congestion control {self.name} has on_arrival: it needs on_packet, and is not for tcp")
 
 
 _HERE = "weft.sim.packet.congestion"
@@ -100,6 +113,7 @@ CONTROLS: Registry[Control] = Registry(
         "hpcc": f"{_HERE}.hpcc:HPCC",
         "swift": f"{_HERE}.swift:SWIFT",
         "timely": f"{_HERE}.timely:TIMELY",
+        "credits": f"{_HERE}.credits:CREDITS",
         "reno": f"{_HERE}.reno:RENO",
         "dctcp": f"{_HERE}.dctcp:DCTCP",
     },

@@ -50,6 +50,13 @@ class Switching(enum.StrEnum):
     STORE_AND_FORWARD = "store-and-forward"
 
 
+class Crossbar(enum.StrEnum):
+    """The crossbar of a switch."""
+
+    OUTPUT_QUEUED = "output-queued"  # reads any packets of an input at once
+    ONE_READ_PORT = "one-read-port"  # reads the packets of an input, on each VL, one after the other
+
+
 class PlaneChoice(enum.StrEnum):
     """The unit of traffic that takes one plane of an adapter port (`weft.sim.planes`)."""
 
@@ -67,6 +74,7 @@ class CongestionControl(enum.StrEnum):
     HPCC = "hpcc"  # by in-band telemetry
     SWIFT = "swift"  # by round trips, as TIMELY
     TIMELY = "timely"
+    CREDITS = "credits"  # of the receiver
     RENO = "reno"  # TCP's
     DCTCP = "dctcp"  # TCP's with ECN
 
@@ -88,6 +96,7 @@ class Options:
     paths: str | None = None  # None: the table on InfiniBand and Omni-Path, ECMP on Ethernet
     plane_choice: PlaneChoice | None = None  # None: packet, on adapters with several planes
     switching: Switching = Switching.CUT_THROUGH
+    crossbar: Crossbar = Crossbar.OUTPUT_QUEUED
     congestion_control: str | None = None  # None: DCQCN on RoCE, else none
     memory: Memory = Memory.HOST
     routed: bool = False  # Ethernet: each switch is an IP router and each leaf a subnet, as in most large Clos networks
@@ -98,6 +107,7 @@ class Options:
     faults: tuple[str, ...] = ()  # of links during the run: `cut:leaf1/33@20us-80us` (`weft.sim.link_faults`)
     watch: tuple[str, ...] = ()  # ports whose output queue is sampled: `leaf1/3`
     watch_every_ps: int = 1_000_000
+    capture: tuple[str, ...] = ()  # ports whose packets are recorded, in both directions of their cables
     threads: int = 0  # of the packet engine, which never change a result; 0: all cores where several can run
     stop_at_ps: int = 0  # end the run then, finished or not; 0: when all messages have arrived
 
@@ -107,6 +117,7 @@ class Options:
             ("paths", Paths, POLICIES),
             ("plane_choice", PlaneChoice, ()),
             ("switching", Switching, ()),
+            ("crossbar", Crossbar, ()),
             ("congestion_control", CongestionControl, CONTROLS),
             ("memory", Memory, ()),
         ):

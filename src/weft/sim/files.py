@@ -38,6 +38,7 @@ from weft.fabric.files.atomic import write_atomically
 from weft.fabric.files.text import is_stream, peek, read_text, suffix_of
 from weft.fabric.model import Fabric
 from weft.sim.connection_matrix import read_connection_matrix
+from weft.sim.goal import GOAL, format_goal
 from weft.sim.traffic import PATH_SL, Operation, Traffic, Transport, find_host_port
 from weft.units import parse_size_bytes
 
@@ -88,6 +89,11 @@ def check_suffix(path: Path | str) -> str:
     return suffix
 
 
+def check_writable(path: Path | str) -> str:
+    """Return the suffix of a file for `write_traffic`."""
+    return GOAL if suffix_of(path, ".json") == GOAL else check_suffix(path)
+
+
 def read_traffic(path: Path | str, fabric: Fabric) -> Traffic:
     """Read a traffic file whose names refer to a fabric."""
     path = Path(path)
@@ -103,8 +109,11 @@ def read_traffic(path: Path | str, fabric: Fabric) -> Traffic:
 
 def write_traffic(path: Path | str, fabric: Fabric, traffic: Traffic) -> None:
     """Write traffic in the format of the suffix, atomically."""
-    if traffic.mlid.any():
-        raise ConfigError(f"{path}: a traffic file cannot hold multicast messages")
+    if traffic.mlid.any() or traffic.reduction.any():
+        raise ConfigError(f"{path}: a traffic file cannot hold multicast messages or reductions in switches")
+    if check_writable(path) == GOAL:
+        write_atomically(path, format_goal(path, fabric, traffic))
+        return
     if check_suffix(path) == ".json":
         write_atomically(path, _to_json(fabric, traffic))
         return

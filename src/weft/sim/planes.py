@@ -106,7 +106,7 @@ def _spread(fabric: Fabric, whole: Fabric, traffic: Traffic, packets: NDArray[np
         raise SubnetError(f"{ends} have no plane in common that has cables at both ends")
     nth = np.argsort(~usable, axis=1, kind="stable")  # [message, n] -> the n-th plane that it can use
     first = _first_turn(traffic, options) % n_usable
-    sprays = network & (options.plane_choice is PlaneChoice.PACKET) & (traffic.mlid == 0)
+    sprays = network & (options.plane_choice is PlaneChoice.PACKET) & (traffic.mlid == 0) & (traffic.reduction == 0)
     mtu_bytes = fill_in(fabric, options)[0].mtu_bytes
     rows, planes, sizes = [], [], []
     every = np.arange(len(traffic))
@@ -122,7 +122,7 @@ def _spread(fabric: Fabric, whole: Fabric, traffic: Traffic, packets: NDArray[np
     after_first, after = _parts_after(traffic, message)
     columns = {
         name: getattr(traffic, name)[message]
-        for name in ("start_ps", "delay_ps", "sl", "operation", "transport", "qp", "mlid")
+        for name in ("start_ps", "delay_ps", "sl", "operation", "transport", "qp", "mlid", "reduction")
     }
     spread = replace(
         traffic,

@@ -14,6 +14,7 @@ from weft.fabric.counters import Counter
 from weft.fabric.model import Fabric
 from weft.fabric.notebook import render_with
 from weft.sim.engine import Network, Options, Progress
+from weft.sim.frames import Frames
 from weft.sim.traffic import Traffic
 from weft.sim.trust import Trust, find_trust
 from weft.version import __version__
@@ -102,6 +103,7 @@ class Result:
     use: PortUse
     groups: GroupUse | None = None
     samples: PortSamples
+    frames: Frames | None = None  # of captured ports
     packets: int  # sent by hosts, including acknowledgements
     packet_hops: int  # packets times links traversed
     events: int

@@ -4,7 +4,8 @@
     traffic = patterns.permutation(fabric, size_bytes=2_000_000, seed=1)
 
 A message starts at `start_ps`, or, if it waits for others, `delay_ps` after the last of them was delivered. Messages
-with the same sender, receiver and queue pair number are sent in the order of their start.
+with the same sender, receiver and queue pair number are sent in the order of their start. Switches that reduce (SHARP)
+add the messages of one `reduction`; each has arrived when its sender has the result.
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ class Traffic:
     transport: NDArray[np.int8]
     qp: NDArray[np.int32]  # distinguishes queue pairs of one sender and receiver
     mlid: NDArray[np.int32]  # multicast group, with `dst` = `src`; 0: unicast
+    reduction: NDArray[np.int32]  # switches add all messages of one number, with `dst` = `src`; 0: none
     after_first: NDArray[np.int64]  # [message + 1] -> index of its first entry in `after`
     after: NDArray[np.int32]  # messages that must be delivered first
     outstanding: int = 0  # messages that a queue pair may have unacknowledged; 0: no limit
@@ -87,6 +89,7 @@ class Traffic:
         transport: ArrayLike = Transport.RC,
         qp: ArrayLike = 0,
         mlid: ArrayLike = 0,
+        reduction: ArrayLike = 0,
         after: Sequence[Sequence[int]] | tuple[NDArray[np.int64], NDArray[np.int32]] = (),
         outstanding: int = 0,
     ) -> Traffic:
@@ -118,6 +121,7 @@ class Traffic:
             transport=column(transport, np.int8),
             qp=column(qp, np.int32),
             mlid=column(mlid, np.int32),
+            reduction=column(reduction, np.int32),
             after_first=first,
             after=flat,
             outstanding=outstanding,

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from weft.errors import ConfigError
 from weft.fabric.model import Fabric
 from weft.sim.adaptive import POLICIES
-from weft.sim.engine import Options
+from weft.sim.engine import Crossbar, Options
 from weft.sim.flow.paths import list_hops, list_nodes, sign_links
 from weft.sim.flow.state import CLASS, END, FLOW, RUN, Net, State, make_nodes
 from weft.sim.layout.paths import check_paths
@@ -53,8 +53,10 @@ def plan(fabric: Fabric, traffic: Traffic, options: Options) -> FlowPlan:
         raise ConfigError(f"--paths {options.paths} depends on queues of packets: use --engine packet")
     if options.faults:
         raise ConfigError(f"--fault {options.faults[0]} is about packets: use --engine packet")
-    if traffic.mlid.any():
-        raise ConfigError("the flow engine has no multicast: use --engine packet")
+    if traffic.mlid.any() or traffic.reduction.any():
+        raise ConfigError("the flow engine has no multicast and no reduction in switches: use --engine packet")
+    if options.capture or options.crossbar is not Crossbar.OUTPUT_QUEUED:
+        raise ConfigError("the flow engine has no packets to capture and no crossbar: use --engine packet")
     wiring = make_wiring(fabric, rules, options.switching)
     posting = post(wiring, traffic, options, rules)
     _, first_of_qp = np.unique(posting.messages.qp, return_index=True)

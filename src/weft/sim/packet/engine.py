@@ -10,6 +10,7 @@ from weft.errors import SimulationBug, SubnetError, WeftError
 from weft.fabric.model import Fabric
 from weft.sim.engine import Options, Progress
 from weft.sim.layout.records import FlowControl
+from weft.sim.packet.capture import Capture
 from weft.sim.packet.deadlock import blocked_queues, find_cycle
 from weft.sim.packet.faults import FaultSchedule
 from weft.sim.packet.parallel import make_runner
@@ -55,6 +56,7 @@ class _Run:
         self.sampler = Sampler(packet_plan)
         self.skip = SteadyStateSkip(packet_plan)
         self.faults = FaultSchedule(packet_plan)
+        self.capture = Capture(packet_plan)
         self.runner = make_runner(packet_plan)
         self.sliced_ps = 0  # the clock at the end of the last slice
         self.next_search = 0  # for a deadlock, in events
@@ -70,6 +72,7 @@ class _Run:
         while True:
             until_ps = min(stop_ps, self.sampler.next_ps, self.skip.next_window_ps, self.faults.next_ps)
             why = self.runner.advance(until_ps)
+            self.capture.take(self.state)
             if progress is not None:
                 progress(int(self.state.run.delivered[0]), len(self.state.messages))
             if why is Stop.MOMENT:
@@ -121,6 +124,7 @@ class _Run:
             use=self._port_use(),
             groups=self.plan.trees.use(wiring.fabric),
             samples=self.sampler.result(),
+            frames=self.capture.result(traffic),
             packets=int(state.run.packets[0]),
             packet_hops=int(state.ports.xmit_packets.sum()),
             events=int(state.run.events[0]),

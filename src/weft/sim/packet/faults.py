@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from weft.errors import ConfigError
 from weft.sim.link_faults import NO_END_PS, LinkFault
 from weft.sim.packet.plan import PacketPlan
-from weft.sim.packet.state import State
+from weft.sim.packet.state import LOSSY, State
 
 DOWN_BYTES = 1 << 29  # added to the load of a port that is down, so that adaptive routing avoids it
 
@@ -47,7 +47,8 @@ class FaultSchedule:
                     down[ends] = True
         state.loads.bytes += DOWN_BYTES * (down.astype(np.int32) - self.down.astype(np.int32))
         state.plugs.down, self.down = down, down
-        state.buffers.errs = down | (state.plugs.bytes_per_error > 0)
+        lossy = down | (state.plugs.bytes_per_error > 0)
+        state.buffers.extra = (state.buffers.extra & ~LOSSY) | (LOSSY * lossy)
         state.ports.rate = state.buffers.rate = rate
         self.next_ps = min((at for at in self._times_ps if at > now_ps), default=NO_END_PS)
 

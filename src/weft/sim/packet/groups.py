@@ -124,7 +124,13 @@ def _needs_one(packet_plan: PacketPlan) -> str:
     if state.run.flow[0] == FlowControl.DROP:
         return "TCP"
     if len(state.branches):
-        return "multicast"
+        return (
+            "multicast"
+            if state.vertex_of_switch[0, 0] == NONE and len(state.vertices) == 1
+            else "a reduction in switches"
+        )
+    if options.capture:
+        return "a capture"
     if options.skip_tolerance:
         return "a skip tolerance"
     if options.congestion_control not in list(CongestionControl):

@@ -35,6 +35,9 @@ def addresses(control: Control) -> dict[str, int]:
     if control.on_packet is not None:
         whose = f"congestion control {control.name}: on_packet(qp, now_ps, table, fields, hops)"
         addresses_by_name["on_packet"] = address_of(control.on_packet, types.none(*_CONTROL, *_PACKET), whose)
+    if control.on_arrival is not None:
+        whose = f"congestion control {control.name}: on_arrival(qp, now_ps, table, fields, hops)"
+        addresses_by_name["on_arrival"] = address_of(control.on_arrival, types.int64(*_CONTROL, *_PACKET), whose)
     return addresses_by_name
 
 

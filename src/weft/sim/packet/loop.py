@@ -19,13 +19,26 @@ from weft.sim.packet.delay_lines import (
     take_first,
 )
 from weft.sim.packet.draws import RANDOM_BITS, draw_random
+from weft.sim.packet.frames import capture
+from weft.sim.packet.inputs import enter_input, read_next
 from weft.sim.packet.link import hold, on_credit, release
 from weft.sim.packet.multicast import on_copy_at_switch, on_copy_left
 from weft.sim.packet.nic import new_packet, on_control, on_message_posted, on_message_ready, send_next, wake_qp
 from weft.sim.packet.pacing import speed_up
 from weft.sim.packet.receive import accept, on_delayed_ack, on_packet_at_host, release_message
+from weft.sim.packet.reduction import on_summand_at_switch
 from weft.sim.packet.reliability import PROBE, RETRIES_EXCEEDED, SEND_PROBE, on_lost, on_timeout
-from weft.sim.packet.state import DELAY_LINE_BITS, EMPTY, Carries, PacketEvent, QpState, Stop
+from weft.sim.packet.state import (
+    CAPTURED,
+    DELAY_LINE_BITS,
+    EMPTY,
+    LOSSY,
+    ONE_READ,
+    Carries,
+    PacketEvent,
+    QpState,
+    Stop,
+)
 from weft.sim.packet.switch import (
     DROPPED,
     NO_PORT,
@@ -209,6 +222,8 @@ def _on_link_free(s, p, packet_index):
         push(s, port.wire_line, packet_index, s.packets[packet_index].held_in)
     if port.sending_from >= 0:
         release(s, port.sending_from, port.sending_bytes)
+        if s.run[0].one_read:
+            read_next(s, port.sending_from, p)
     elif port.sending_from < NONE:
         on_copy_left(s, port.sending_from)
     return p
@@ -222,17 +237,24 @@ def _on_arrival(s, packet_index, queue_index):
         return -Stop.OVERFLOW
     p = queue_index >> s.run[0].vl_bits
     buffer = s.buffers[p]
-    if buffer.errs:
-        if s.plugs[p].down:
-            return _on_cut_cable(s, p, packet_index)
-        s.plugs[p].clean_bytes -= packet.bytes
-        if s.plugs[p].clean_bytes < 0:
-            return _on_bit_error(s, p, packet_index)
+    if buffer.extra:
+        if buffer.extra & CAPTURED:
+            capture(s, queue_index, packet_index)
+        if buffer.extra & LOSSY:
+            if s.plugs[p].down:
+                return _on_cut_cable(s, p, packet_index)
+            s.plugs[p].clean_bytes -= packet.bytes
+            if s.plugs[p].clean_bytes < 0:
+                return _on_bit_error(s, p, packet_index)
+        if buffer.extra & ONE_READ and not enter_input(s, queue_index, packet_index):
+            return NONE
     if buffer.owner < 0:
         return on_packet_at_host(s, -1 - buffer.owner, packet_index)
     out = on_packet_at_switch(s, queue_index, packet_index)
     if out == NO_PORT and packet.carries == Carries.COPY:
         return on_copy_at_switch(s, queue_index, packet_index)
+    if out == NO_PORT and packet.carries == Carries.SUMMAND:
+        return on_summand_at_switch(s, queue_index, packet_index)
     if out == NO_PORT:
         s.run[0].stop_a = p
         s.run[0].stop_b = packet_index
@@ -296,6 +318,8 @@ def _on_odd_event(s, kind, a, b):
         speed_up(s, a)
     elif kind == PacketEvent.DELAYED_ACK:
         on_delayed_ack(s, a)
+    elif kind == PacketEvent.CONTROL:
+        p = on_control(s, a)
     else:
         p = on_timeout(s, a)
         if p == RETRIES_EXCEEDED:

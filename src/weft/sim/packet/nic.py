@@ -102,9 +102,11 @@ def _next_of_ring(s, queue_index):
     if message.sent == message.packets:
         qp.unsent = message.next
         qp.outstanding += 1
-    if message.branch >= 0:
-        s.packets[packet_index].carries = Carries.COPY
-        s.packets[packet_index].psn = message.branch
+    if message.branch != NONE:
+        s.packets[packet_index].carries = Carries.SUMMAND
+        if message.branch >= 0:
+            s.packets[packet_index].carries = Carries.COPY
+            s.packets[packet_index].psn = message.branch
     s.loads[queue.port].bytes += s.packets[packet_index].bytes
     _charge(s, qp_index, s.packets[packet_index].bytes)
     _take_turn(s, queue_index, qp_index)
@@ -248,10 +250,16 @@ def on_control(s, packet_index):
 @handler
 def send_control(s, message_index, psn, carries):
     """Send a control packet back from the receiver of a message. Return its index."""
+    packet_index = make_control(s, message_index, psn, carries)
+    push(s, s.hosts[-1 - s.plugs[s.messages[message_index].dst].owner].ack_line, packet_index, 0)
+    return packet_index
+
+
+@handler
+def make_control(s, message_index, psn, carries):
+    """Return a control packet of the receiver of a message."""
     packet_index = new_packet(s, message_index, psn, s.run[0].ack_size, carries)
     message = s.messages[message_index]
     s.packets[packet_index].total = s.qps[message.qp].arrived & 0x7FFF
     s.packets[packet_index].again = 1 if message.received == message.packets else 0
-    host = s.hosts[-1 - s.plugs[message.dst].owner]
-    push(s, host.ack_line, packet_index, 0)
     return packet_index

@@ -28,6 +28,8 @@ from weft.sim.layout.records import (
 from weft.sim.layout.rules import Rules, control, fill_in
 from weft.sim.layout.wiring import Wiring, make_wiring, rate_under
 from weft.sim.link_faults import LinkFault, parse_link_fault
+from weft.sim.packet.aggregation import build_aggregation
+from weft.sim.packet.extras import OWN_RECEIVER_FIELDS, add_extras
 from weft.sim.packet.hooks import addresses, choice_address
 from weft.sim.packet.loop import BATCH_EVENTS
 from weft.sim.packet.ports import make_buffers, make_ports, pause_bytes
@@ -88,6 +90,7 @@ def plan(fabric: Fabric, traffic: Traffic, options: Options) -> PacketPlan:
         check_lanes(wiring, policy.detour, vls)
     queues_of_port = 1 << (n_vls - 1).bit_length()
     trees = build_trees(wiring, posting, queues_of_port)
+    aggregation = build_aggregation(wiring, posting, traffic, queues_of_port)
     full_bytes = int(posting.size_bytes.max())
     buffers, held, drop_above, pause_above = make_buffers(wiring, options, rules, queues_of_port, full_bytes)
     arbitration_row, vl, weight, limit = arbitration(wiring, n_vls, full_bytes)
@@ -101,13 +104,15 @@ def plan(fabric: Fabric, traffic: Traffic, options: Options) -> PacketPlan:
     run.selection, run.policy = policy.selection, choice_address(policy)
     run.detour, run.bias_bytes = policy.detour, BIAS_PACKETS * full_bytes
     run.ends_in_group, run.in_first_group = detours.ends_in_group, detours.in_first_group
-    run.room = ROOM + BATCH_EVENTS * 2 * trees.widest
-    run.agenda_room += BATCH_EVENTS * 2 * trees.widest
+    widest = max(trees.widest, aggregation.widest)
+    run.room = ROOM + BATCH_EVENTS * 2 * widest
+    run.agenda_room += BATCH_EVENTS * 2 * widest
     lines = _DelayLines(wiring, posting, buffers)
     ports, queues, stuck_ps = make_ports(wiring, posting.hosts, buffers, rules, queues_of_port)
     if n_vls > 1:
         ports.arbitration = arbitration_row
-    choices = _choices(fabric, policy.selection, bool(len(trees.branches)))
+    inputs, frames = add_extras(wiring, options, run, buffers, queues_of_port, trees, aggregation)
+    choices = _choices(fabric, policy.selection, widest > 0)
     first_pair, sl2vl, pair_row = _vl_tables(wiring, n_vls, part_lanes(policy.detour, vls))
     n_packets, traced = 4096 + 8 * len(ports), bool(run.on_packet[0])  # a few packets in each buffer
     state = State(
@@ -124,12 +129,20 @@ def plan(fabric: Fabric, traffic: Traffic, options: Options) -> PacketPlan:
         stuck_ps=stuck_ps,
         marks=parameters.marks if parameters.marks is not None else np.zeros((1, 4), np.int64),
         control_table=parameters.table,
+        host_fields=np.zeros((len(posting.hosts), OWN_RECEIVER_FIELDS + parameters.receiver_fields)),
         control_fields=np.zeros((len(posting.qps), max(parameters.fields, 1)) if traced else (1, 1)),
         traces=records(n_packets if traced else 1, TRACE),
         hops=make_hops(n_packets if traced else 1),
         packets=_pool(n_packets),
         messages=posting.messages,
-        branches=trees.branches,
+        branches=aggregation.branches if aggregation.widest else trees.branches,
+        inputs=inputs,
+        frames=frames,
+        reductions=aggregation.reductions,
+        vertex_of_switch=aggregation.vertex_of_switch,
+        vertices=aggregation.vertices,
+        sums=aggregation.sums,
+        members=aggregation.members,
         qps=posting.qps,
         hosts=posting.hosts,
         lines=lines.lines,

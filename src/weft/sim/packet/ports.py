@@ -9,7 +9,7 @@ from weft.sim.engine import Options
 from weft.sim.layout.records import NONE, FlowControl, Records, records, records_in_rows, rows_of_bytes
 from weft.sim.layout.rules import Rules
 from weft.sim.layout.wiring import Wiring, whole_blocks
-from weft.sim.packet.state import BUFFER, PAUSED, PORT, QUEUE, QUEUE_BEGIN, QUEUE_ROW_BYTES
+from weft.sim.packet.state import BUFFER, LOSSY, PAUSED, PORT, QUEUE, QUEUE_BEGIN, QUEUE_ROW_BYTES
 
 HALF_LINE_BYTES = 32
 # Switch chips have 3 to 5 KB of buffer per Gbit/s (Tomahawk 5: 165 MB for 51.2 Tbit/s, Tomahawk 3: 64 MB for 12.8
@@ -41,7 +41,7 @@ def make_buffers(
     buffers.peer, buffers.owner, buffers.rate = peer, ports.owner, ports.rate
     buffers.number = np.arange(n) - wiring.first
     buffers.cut_in = ports.cut_through[peer]
-    buffers.errs = ports.bytes_per_error > 0
+    buffers.extra = LOSSY * (ports.bytes_per_error > 0)
     rate_gbit_s = wiring.port_rate_gbit_s
     loop_ps = wiring.arrival_ps[peer] + wiring.credit_ps  # round trip of the link that ends at this port
     in_flight_bytes = loop_ps * rate_gbit_s / 8_000

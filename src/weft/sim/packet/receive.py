@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from weft.jit import call, call_with_hops, handler, part
+from weft.jit import ask_with_hops, call, call_with_hops, handler, part
 from weft.sim.layout.records import NONE, FlowControl
 from weft.sim.packet.delay_lines import push, schedule
 from weft.sim.packet.link import release
-from weft.sim.packet.nic import free_packet, send_control, wake_qp
+from weft.sim.packet.nic import free_packet, make_control, send_control, wake_qp
 from weft.sim.packet.pacing import set_pace, slow_down
 from weft.sim.packet.reliability import PROBE, count_acked, on_acked, on_nak, on_tcp_ack, sent_psn
 from weft.sim.packet.state import Carries, PacketEvent
@@ -101,10 +101,31 @@ def _accept_data(s, packet_index):
     if message.received == message.packets:
         _echo(s, packet_index, _complete(s, packet.message))
     elif run.on_packet != 0 and qp.acked:
-        _echo(s, packet_index, send_control(s, packet.message, packet.psn, Carries.ACK))
+        if run.on_arrival != 0:
+            _echo(s, packet_index, _acknowledge_later(s, packet_index))
+        else:
+            _echo(s, packet_index, send_control(s, packet.message, packet.psn, Carries.ACK))
         qp.expected_psn = max(qp.expected_psn, packet.psn + 1)
     elif run.flow == FlowControl.DROP:
         _acknowledge_some(s, packet_index)
+
+
+@handler
+def _acknowledge_later(s, packet_index):
+    """Acknowledge a packet as late as the control of the receiving adapter decides. Return the acknowledgement."""
+    run = s.run[0]
+    packet = s.packets[packet_index]
+    message = s.messages[packet.message]
+    host_index = -1 - s.plugs[message.dst].owner
+    fields = s.host_fields[host_index]
+    fields[0], fields[1] = message.packets - message.received, message.packets
+    fields[2] = s.size_bytes[message.full]
+    hops = s.hops[packet_index][: s.traces[packet_index].hops]
+    later_ps = ask_with_hops(run.on_arrival, s.qps[message.qp], run.now_ps, s.control_table, fields, hops)
+    ack_index = make_control(s, packet.message, packet.psn, Carries.ACK)
+    leaves_ps = run.now_ps + s.lines[s.hosts[host_index].ack_line].delay_ps + max(later_ps, 0)
+    schedule(s, leaves_ps, PacketEvent.CONTROL, ack_index, 0)
+    return ack_index
 
 
 @handler
@@ -201,10 +222,21 @@ def release_message(s, message_index, next_index):
 
 @handler
 def count_copy(s, packet_index):
-    """Count a multicast packet on one branch of its tree; after all branches its message has arrived."""
+    """Count a multicast packet on one branch of its tree; after all branches its message has arrived.
+
+    The result of a reduction is counted for the message of the host that it has reached.
+    """
     packet = s.packets[packet_index]
     message = s.messages[packet.message]
-    s.branches[packet.psn].arrived += 1
+    branch = s.branches[packet.psn]
+    branch.arrived += 1
+    if message.branch < NONE:
+        if branch.member >= 0:
+            own_index = s.members[s.reductions[-2 - message.branch].first + branch.member]
+            s.messages[own_index].received += 1
+            if s.messages[own_index].received == s.messages[own_index].packets:
+                _complete(s, own_index)
+        return
     message.received += 1
     if message.received == message.packets * message.branches:
         _complete(s, packet.message)

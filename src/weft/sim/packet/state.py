@@ -25,6 +25,7 @@ EMPTY = (1 << 63) - 1  # the key of an empty line
 PAUSED = 1 << 30  # credits removed by a pause frame
 PART_BITS = 4  # the service level of a packet; above it, the part of its path: `weft.routing.detours`
 ROOM = 128  # free entries for a few events that copy no packet
+LOSSY, ONE_READ, CAPTURED = 1, 2, 4  # bits of `extra` of a buffer
 
 
 class PacketEvent(enum.IntEnum):
@@ -54,7 +55,8 @@ class Carries(enum.IntEnum):
     ACK = 1
     NAK = 2
     CNP = 3  # congestion notification: BECN
-    COPY = 4  # multicast data
+    COPY = 4  # multicast data, or the result of a reduction
+    SUMMAND = 5  # data that switches add up
 
 
 class Stop(enum.IntEnum):
@@ -126,7 +128,8 @@ BUFFER = np.dtype(
         ("rate", np.int16),  # as in the port
         ("pausing", np.int16),  # a bit for each VL whose pause was sent upstream
         ("cut_in", np.int8),  # packets arrive head first (cut-through)
-        ("errs", np.int8),  # the cable has bit errors, or is cut now
+        # bits: LOSSY, the cable has bit errors or is cut now; ONE_READ, packets leave one at a time: `inputs`; CAPTURED
+        ("extra", np.int8),
         ("number", np.uint8),  # of the port
     ],
     align=True,
@@ -167,8 +170,44 @@ BRANCH = np.dtype(  # a port that receives copies of a packet
         ("queue", np.int32),  # output queue of the copies
         ("first", np.int32),  # first branch that follows
         ("end", np.int32),  # after the last of those
+        ("member", np.int32),  # of the reduction whose result it takes to a host, else NONE
         ("arrived", np.int64),
         ("corrupted", np.int64),  # by bit errors
+    ],
+    align=True,
+)
+INPUT = np.dtype(  # an input buffer from which packets leave one at a time
+    [("head", np.int32), ("tail", np.int32), ("taken", np.int8)], align=True
+)  # packets behind the one that has been read, and whether there is such a one
+REDUCTION = np.dtype(  # an all-reduce in switches
+    [
+        ("tree", np.int32),  # its row of `vertex_of_switch`
+        ("first", np.int32),  # its first place in `members`
+        ("packets", np.int32),
+        ("sums", np.int64),  # its first place in `sums`
+    ],
+    align=True,
+)
+VERTEX = np.dtype(  # a switch of an aggregation tree
+    [
+        ("number", np.int32),  # in its tree
+        ("children", np.int32),
+        ("queue", np.int32),  # output queue to the switch above, NONE at the root
+        ("branch", np.int32),  # that brings the result
+    ],
+    align=True,
+)
+FRAME = np.dtype(  # a packet that has arrived at a captured port
+    [
+        ("time_ps", np.int64),
+        ("buffer", np.int32),
+        ("message", np.int32),
+        ("psn", np.int32),
+        ("dlid", np.int32),
+        ("bytes", np.int32),
+        ("carries", np.int8),
+        ("sl", np.int8),
+        ("marked", np.int8),
     ],
     align=True,
 )
@@ -219,6 +258,9 @@ RUN = np.dtype(
         ("on_loss", np.int64),
         ("on_timeout", np.int64),
         ("on_packet", np.int64),
+        ("on_arrival", np.int64),
+        ("one_read", np.int8),  # packets leave an input buffer one at a time
+        ("frames", np.int64),  # captured in this slice
         ("losses", np.int8),  # packets can be lost: keep timers
         ("checks_data", np.int8),  # the receiver looks at each packet, not only at their number
         ("ack_every", np.int32),  # TCP
@@ -256,11 +298,19 @@ class State(NamedTuple):
     marks: NDArray[np.int64]
     control_table: NDArray[np.float64]  # table of the congestion control
     control_fields: NDArray[np.float64]  # [qp, field] -> the control's own
+    host_fields: NDArray[np.float64]  # [host, field] -> of the control at the receiving adapter
     traces: Records  # [packet]; one row without `on_packet`
     hops: Records  # [packet, hop]
     packets: Records
     messages: Records
     branches: Records
+    inputs: Records  # [queue]; one row unless `one_read`
+    frames: Records
+    reductions: Records
+    vertex_of_switch: NDArray[np.int32]  # [tree, switch] -> vertex, NONE
+    vertices: Records
+    sums: NDArray[np.int32]  # [reduction, vertex of the tree, packet] -> summands that have arrived
+    members: NDArray[np.int32]  # [reduction, member] -> message
     qps: Records
     hosts: Records
     lines: Records

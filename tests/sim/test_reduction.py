@@ -1,0 +1,119 @@
+"""Reductions in switches by packets, against their closed form."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import weft
+from weft.collectives.traffic import collective_traffic
+from weft.errors import ConfigError
+from weft.fabric import faults
+from weft.fabric.model import Fabric
+from weft.routing.patterns import host_ports
+from weft.routing.route import route
+from weft.sim.engine import Options
+from weft.sim.engines import ENGINES
+from weft.sim.packet.engine import PacketEngine
+from weft.sim.result import Result
+from weft.sim.traffic import Operation, Traffic, Transport
+
+KIND: dict[str, Any] = {"transport": Transport.UC, "operation": Operation.SEND}
+
+
+def routed(spec: str) -> Fabric:
+    return route(weft.load(spec)).fabric
+
+
+def reduce(fabric: Fabric, size_bytes: int, **columns: Any) -> Result:
+    hosts = host_ports(fabric)
+    traffic = Traffic.make(hosts, hosts, size_bytes, **(KIND | {"reduction": 1} | columns))
+    return PacketEngine().run(fabric, traffic, Options())
+
+
+@pytest.mark.parametrize("size_bytes", [1, 4096, 100_000])
+@pytest.mark.parametrize(
+    ("spec", "far"),
+    [("star:hosts=5", "h5"), ("fat-tree:hosts=12,radix=8", "h12"), ("fat-tree:hosts=54,radix=6,levels=3", "h54")],
+)
+def test_an_all_reduce_takes_as_long_as_one_message_through_the_root(spec: str, far: str, size_bytes: int):
+    """All hosts send at once, and sums and results move at the line rate: the closed form of a tree in the network."""
+    fabric = routed(spec)
+    alone = PacketEngine().run(fabric, Traffic.of(fabric, [("h1", far, size_bytes)], **KIND), Options())
+    assert set(reduce(fabric, size_bytes).finish_ps.tolist()) == {alone.last_arrival_ps}
+
+
+def test_every_link_of_the_tree_carries_the_buffer_once_in_each_direction():
+    fabric = routed("fat-tree:hosts=12,radix=8")
+    result = reduce(fabric, 20 * 4096)
+    packets = result.use.xmit_packets
+    assert set(packets[packets > 0].tolist()) == {20}
+    assert (packets > 0).sum() == 2 * (12 + 3)  # hosts, and three leaves under one spine
+    assert result.packet_hops == 20 * 2 * 15
+
+
+def test_the_sum_waits_for_the_last_host():
+    fabric = routed("star:hosts=5")
+    late_ps = np.array([0, 0, 7_000_000, 0, 0])
+    early, late = reduce(fabric, 9000), reduce(fabric, 9000, start_ps=late_ps)
+    assert late.finish_ps[0] - early.finish_ps[0] == 7_000_000
+
+
+def test_reductions_follow_each_other_and_share_links_with_messages():
+    fabric = routed("fat-tree:hosts=8,radix=4")
+    hosts = host_ports(fabric)
+    after = [[]] * 8 + [list(range(8))] * 8 + [[]]
+    traffic = Traffic.make(
+        [*hosts, *hosts, hosts[0]],
+        [*hosts, *hosts, hosts[7]],
+        50_000,
+        **(KIND | {"reduction": [1] * 8 + [2] * 8 + [0], "after": after}),
+    )
+    result = PacketEngine().run(fabric, traffic, Options())
+    assert result.done
+    assert result.start_ps[8:16].min() >= result.finish_ps[:8].max()
+    assert result.finish_ps[7] > reduce(fabric, 50_000).finish_ps[7]
+
+
+def test_reductions_of_other_queue_pairs_use_another_root():
+    fabric = routed("fat-tree:hosts=8,radix=4")
+    one, other = (reduce(fabric, 9000, qp=qp).use.xmit_packets > 0 for qp in (0, 1))
+    assert one.sum() == other.sum() == 2 * (8 + 4)
+    assert (one != other).any()
+
+
+@pytest.mark.parametrize(
+    ("columns", "rule"),
+    [
+        ({"transport": Transport.RC}, "a reduction needs transport UC"),
+        ({"reduction": [1, 2, 3, 4]}, "needs two messages or more"),
+        ({"size_bytes": [1, 1, 1, 2]}, "have different sizes"),
+    ],
+)
+def test_bad_reductions_are_refused(columns: dict[str, Any], rule: str):
+    fabric = routed("star:hosts=4")
+    with pytest.raises(ConfigError, match=rule):
+        reduce(fabric, columns.pop("size_bytes", 9), **columns)
+
+
+def test_lossy_networks_and_other_engines_are_refused():
+    fabric = faults.degrade(routed("star:hosts=4"), "h1/1", 1e-6)
+    with pytest.raises(ConfigError, match="network without losses"):
+        reduce(fabric, 9)
+    hosts = host_ports(fabric)
+    traffic = Traffic.make(hosts, hosts, 9, reduction=1, **KIND)
+    for name in ("flow", "analytic"):
+        with pytest.raises(ConfigError, match="no reduction in switches"):
+            ENGINES[name].run(routed("star:hosts=4"), traffic)
+
+
+def test_half_the_time_of_a_ring():
+    """A ring sends each buffer nearly twice, 2 (n - 1) / n; the tree sends it once."""
+    fabric = routed("star:hosts=16")
+    times = {}
+    for algorithm in ("ring", "sharp"):
+        traffic = collective_traffic(fabric, "all_reduce", algorithm, 16 << 20)
+        times[algorithm] = PacketEngine().run(fabric, traffic, Options()).last_arrival_ps
+    assert 2 * 15 / 16 < times["ring"] / times["sharp"] < 2.2  # the ring has 30 steps with a latency each
