@@ -11,6 +11,7 @@ import pytest
 
 import weft
 from weft.errors import ConfigError
+from weft.fabric import faults
 from weft.routing.detours import TO_DESTINATION, TO_INTERMEDIATE, UNDECIDED, Detour
 from weft.routing.engine import Options as RoutingOptions
 from weft.routing.patterns import host_ports
@@ -223,3 +224,13 @@ def test_packets_within_a_group_and_behind_the_first_group_take_no_detour(state)
     assert diverts(state)
     state.lid_group[MINIMAL] = state.switch_group[HERE]
     assert not diverts(state)
+
+
+@pytest.mark.parametrize("paths", ["valiant", "ugal", "par"])
+def test_a_lost_packet_is_sent_again_on_a_new_path(paths: str):
+    """It was lost on the last part of its path, to the LID and on the lane of that part; its copy begins anew."""
+    fabric = faults.degrade(routed(DRAGONFLY), "h2/1", 8e-6)
+    far = Traffic.of(fabric, [(f"h{host}", "h2", 40_000) for host in range(20, 26)])
+    result = PacketEngine().run(fabric, far, Options(paths=paths, ack_timeout_exponent=2))
+    assert result.done
+    assert result.retransmitted.sum() > 0

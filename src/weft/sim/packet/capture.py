@@ -46,6 +46,8 @@ class Capture:
         options = packet_plan.options
         if options.capture and options.network not in NETWORKS:
             raise ConfigError(f"--capture is for {', '.join(NETWORKS)}, not for {options.network}: leave it out")
+        if options.capture and packet_plan.wiring.fabric.tables.subnet is not None:
+            raise ConfigError("--capture is for a fabric of one subnet: leave it out")
         self._parts: list[Records] = []
         self._count = 0
 

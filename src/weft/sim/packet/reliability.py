@@ -135,6 +135,7 @@ def _send_copy(s, packet_index):
     run = s.run[0]
     packet = s.packets[packet_index]
     packet.held_in = NONE
+    packet.dlid, packet.sl = s.messages[packet.message].dlid, s.messages[packet.message].sl  # not those of a detour
     packet.marked = 0
     packet.again = 1
     if run.on_packet != 0:
