@@ -279,6 +279,7 @@ def test_validate_prints_published_steps_beside_wefts(capsys):
     printed = capsys.readouterr().out
     assert "gpt3-175b, 128 H100, BF16, 25.02" in printed
     assert "Errors by source" in printed
+    assert f"{len(messages['rows'])} of {len(messages['rows'])} steps fit into their GPUs" in " ".join(printed.split())
 
 
 def test_all_wait_for_a_slow_gpu(capsys):

@@ -1,11 +1,12 @@
 """Published steps: nothing is fitted to a row, and the misses are in docs/training.md."""
 
+from dataclasses import asdict, replace
 from pathlib import Path
 from statistics import mean
 
 import pytest
 
-from weft.training.accuracy import class_errors, report, source_errors
+from weft.training.accuracy import class_errors, report, source_errors, source_fits
 from weft.training.validate import SOURCES, leave_out, predict, published, validate
 
 
@@ -60,6 +61,24 @@ def test_data_has_every_step_and_every_source():
     assert [row["name"] for row in data["sources"]][-1] == "all"
     assert sum(row["figures"] for row in data["classes"]) == len(published())
     assert {row["name"] for row in data["classes"]} >= {"experts, Blackwell", "no experts, Hopper"}
+
+
+def test_every_published_step_fits_into_memory_by_its_recipe():
+    fits = source_fits()
+    assert [row.source for row in fits] == list(SOURCES)
+    assert [row.others for row in fits] == [()] * len(SOURCES)
+    assert sum(row.fit for row in fits) == len(published())
+    assert report()["memory"] == [asdict(row) for row in fits]
+
+
+def test_a_step_that_does_not_fit_is_named(rows, monkeypatch):
+    name = "llama3-70b, 64 H100, FP8, 26.02.01"
+    figure = rows[name]
+    layout = replace(figure.step.layout, pp=1, vp=1)
+    large = replace(figure, step=replace(figure.step, layout=layout))
+    monkeypatch.setattr("weft.training.accuracy.validate", lambda: (large,))
+    bridge = next(row for row in source_fits() if row.source == "bridge")
+    assert (bridge.fit, bridge.steps, bridge.others) == (0, 1, (name,))
 
 
 @pytest.mark.parametrize("model", ["gpt3-175b", "llama3-8b", "nemotron4-15b", "llama3-405b"])

@@ -138,7 +138,7 @@ def _goodput(goodput: dict[str, Any]) -> list[tuple[Cell, ...]]:
 
 
 def print_validation(form: Form) -> None:
-    from weft.training.accuracy import class_errors, report, source_errors
+    from weft.training.accuracy import class_errors, report, source_errors, source_fits
     from weft.training.validate import validate
 
     if form.is_data:
@@ -162,6 +162,12 @@ def print_validation(form: Form) -> None:
     )
     console().print(table("Errors by source", group_columns("source", "steps"), group_rows(source_errors())))
     console().print(table("Errors by class", group_columns("class", "steps"), group_rows(class_errors()), note))
+    rows = source_fits()
+    counts = ", ".join(f"{row.source} {row.fit} of {row.steps}" for row in rows)
+    fit, steps = sum(row.fit for row in rows), sum(row.steps for row in rows)
+    others = "; ".join(name for row in rows for name in row.others)
+    too_large = f" These do not fit: {others}." if others else ""
+    console().print(f"Memory: {fit} of {steps} steps fit into their GPUs by their recipes: {counts}.{too_large}")
 
 
 def train(

@@ -27,6 +27,8 @@ _GATES = ("silu", "swiglu", "gelu_pytorch_tanh")  # activations that come with a
 _FULL, _WINDOWED = "full_attention", ("sliding_attention", "chunked_attention")  # of layer_types
 # Keys of models whose layers differ in other ways than `Transformer` knows, with the value for those that do not.
 _MIXED = {"moe_layer_freq": 1, "mlp_only_layers": [], "is_encoder_decoder": False}
+# Keys of models with layers of linear attention: Qwen3-Next and Qwen3.5, Kimi Linear.
+_LINEAR = ("linear_num_value_heads", "linear_attn_config")
 
 
 def read_config(path: Path) -> dict[str, Any]:
@@ -38,6 +40,7 @@ def read_config(path: Path) -> dict[str, Any]:
         if config.table.get(key, plain) != plain:
             read = f'"{key}": {json.dumps(config.table[key])}'
             raise FileError(file, None, read, "a decoder with experts in every layer after the first, or in every n-th")
+    _check_layers(config)
     biased = family.get("bias", False)
     return {
         "name": file.resolve().parent.name if file.name == "config.json" else file.stem,
@@ -57,6 +60,25 @@ def read_config(path: Path) -> dict[str, Any]:
         "mtp": config.number("num_nextn_predict_layers", usual=0),
         "qkv_bias": config.flag("attention_bias", usual=family.get("qkv_bias", False)) and not biased,
     }
+
+
+def _check_layers(config: _Config) -> None:
+    """Refuse layers of other kinds than attention and Mamba-2 in a pattern, such as linear attention."""
+    table = config.table
+    keys = [key for key in _LINEAR if table.get(key)]
+    keys += ["attn_type_list"] if 0 in (table.get("attn_type_list") or []) else []  # MiniMax-01
+    kind = next((kind for kind in table.get("layer_types") or [] if kind not in (_FULL, *_WINDOWED)), None)
+    if keys:
+        read = f'layers of linear attention ("{keys[0]}")'
+    elif kind is not None:
+        read = f'"layer_types" with {json.dumps(kind)}'
+    elif table.get("mamba_d_state") and not table.get("hybrid_override_pattern"):  # Jamba, Bamba, Falcon-H1
+        read = 'layers of Mamba ("mamba_d_state") without a hybrid_override_pattern'
+    else:
+        return
+    raise FileError(
+        config.file, None, read, f"layers of {', '.join((_FULL, *_WINDOWED))}, or a hybrid_override_pattern"
+    )
 
 
 class _Config:
@@ -145,10 +167,6 @@ def _window(config: _Config) -> dict[str, Any]:
     kinds = config.table.get("layer_types") or []
     if config.table.get("no_rope_layers"):  # Llama 4: 1 for those with positions, which are chunked
         kinds = [_WINDOWED[1] if with_rope else _FULL for with_rope in config.table["no_rope_layers"]]
-    unknown = next((kind for kind in kinds if kind not in (_FULL, *_WINDOWED)), None)
-    if unknown is not None:
-        read = f'"layer_types" with {json.dumps(unknown)}'
-        raise FileError(config.file, None, read, f"layers of {', '.join((_FULL, *_WINDOWED))}")
     whole = kinds.count(_FULL)
     every = round(layers / whole) if whole else 0
     every = every or config.number("sliding_window_pattern", usual=4 if config.family.startswith("llama4") else 0)

@@ -26,6 +26,7 @@ from weft.fabric.rates import read_data
 from weft.training.communication import Ideal
 from weft.training.framework import WITHOUT, with_defaults
 from weft.training.gpu import Gpu
+from weft.training.memory import footprint
 from weft.training.parallel import Layout
 from weft.training.site import find_site
 from weft.training.step import Step, run_step
@@ -58,6 +59,11 @@ class Figure(PublishedFigure):
         """Return the name of its file."""
         return self.published.cluster
 
+    @property
+    def fits(self) -> bool:
+        """Return whether its recipe fits into the memory of its GPUs."""
+        return footprint(self.step.layout, self.step.transformer).fits(self.step.gpu.entry.memory_gbyte)
+
     def report(self) -> dict[str, Any]:
         """Return the fields of `--json`."""
         published, step = self.published, self.step
@@ -71,6 +77,7 @@ class Figure(PublishedFigure):
             "step_s": self.predicted,
             "error": self.error,
             "mfu": step.mfu,
+            "fits": self.fits,
             "parts": step.parts,
             "source": published.source,
             "date": published.date,
