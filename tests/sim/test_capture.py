@@ -120,7 +120,7 @@ def test_a_capture_changes_nothing_else():
         ("star:hosts=4", {"capture": ("leaf1/1",), "skip_tolerance": 0.1}, "skip tolerance"),
     ],
 )
-def test_what_cannot_be_captured_is_refused(spec: str, options: dict[str, Any], rule: str):
+def test_captures_of_other_traffic_are_refused(spec: str, options: dict[str, Any], rule: str):
     fabric = routed(spec)
     with pytest.raises(ConfigError, match=rule):
         PacketEngine().run(fabric, Traffic.of(fabric, ROWS[:1]), Options(paths="table", **options))

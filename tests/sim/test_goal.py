@@ -72,7 +72,7 @@ def test_start_times_and_delays_become_calculations(tmp_path: Path):
         ({"after": [[], [0]]}, "waits for message 0 between other hosts"),
     ],
 )
-def test_what_goal_cannot_say_is_refused(tmp_path: Path, columns: dict[str, object], rule: str):
+def test_traffic_that_goal_cannot_express_is_refused(tmp_path: Path, columns: dict[str, object], rule: str):
     fabric = routed()
     traffic = Traffic.of(fabric, [("h1", "h2", 9), ("h3", "h4", 9)], **columns)
     with pytest.raises(ConfigError, match=rule):
