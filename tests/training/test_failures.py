@@ -102,9 +102,25 @@ def test_a_flap_between_switches_is_led_around_unless_it_is_over_before():
     assert not hurt("flap:leaf1/40@60s", reroute_s=40).survives  # a subnet manager that is slow to see it
 
 
+def test_a_job_that_lost_an_adapter_restarts_with_seven_of_eight_rails():
+    """Two GPUs of that server share a rail then, and every ring is as slow as with a cable of half the rate."""
+    cut = hurt("cut:dgx1/mlx5_0/1")
+    assert (cut.survives, cut.under, cut.cut_off) == (False, None, ("dgx1/mlx5_0",))
+    slow = hurt("slow:dgx1/mlx5_0/1=4xHDR")
+    assert cut.report()["restarted_step_s"] > 1.1 * BEFORE.step_s
+    assert cut.report()["restarted_step_s"] == pytest.approx(slow.report()["under_step_s"], rel=0.01)
+    assert hurt("flap:dgx1/mlx5_0/1@60s").restarted is None
+
+
+@pytest.mark.parametrize("fault", ["dead:dgx1/gpu3", "dead:dgx2"])
+def test_a_job_that_lost_gpus_does_not_restart_on_the_rest(fault):
+    assert hurt(fault).restarted is None
+
+
 def test_a_leaf_that_dies_ends_the_job():
     dead = hurt("dead:leaf1")
     assert not dead.survives
+    assert dead.restarted is None
     assert dead.under is None
     assert len(dead.cut_off) == 32
 

@@ -100,7 +100,9 @@ def _effect(fault: dict[str, Any]) -> str:
     cut_off = fault["cut_off"]
     hosts = f"{cut_off[0]}{f' and {len(cut_off) - 1} more' if len(cut_off) > 1 else ''} cut off: " if cut_off else ""
     if not fault["survives"]:
-        return f"{hosts}the job ends, and restarts from its checkpoint"
+        again_s = fault["restarted_step_s"]
+        again = "" if again_s is None else f", with the other rails {again_s:.4g} s a step"
+        return f"{hosts}the job ends, and restarts from its checkpoint{again}"
     if not fault["on_its_way"]:
         return "the job sends nothing there"
     if fault["outage_s"] == 0:

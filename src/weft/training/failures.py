@@ -144,6 +144,7 @@ class Disturbance:
     cut_off: tuple[str, ...]  # adapters that lost their only cable, and GPUs that are gone
     changed_entries: int  # in forwarding tables
     on_its_way: bool = True  # the job sends through the faulty part
+    restarted: Step | None = None  # of a job that ended and is restarted on the same GPUs without the cut-off adapters
 
     @property
     def survives(self) -> bool:
@@ -166,6 +167,7 @@ class Disturbance:
             "cut_off": list(self.cut_off),
             "changed_entries": self.changed_entries,
             "on_its_way": self.on_its_way,
+            "restarted_step_s": None if self.restarted is None else self.restarted.step_s,
         }
 
 
@@ -205,15 +207,28 @@ def disturb(
     if fault.kind != "slow" and fault.lasts_s <= around_s:
         again = None  # the fault ends before the new routes
     waits = retries or retries_of(Network.INFINIBAND)
+    stands_s = waits.stands_s(outage_s) if outage_s else 0.0
     return Disturbance(
         fault=fault,
         before=before,
         under=step_on(again.fabric) if again is not None else None,
         outage_s=outage_s,
-        stands_s=waits.stands_s(outage_s) if outage_s else 0.0,
+        stands_s=stands_s,
         cut_off=cut_off,
         changed_entries=(again.changed_entries or 0) if again is not None else 0,
+        restarted=_restart(routing, broken, step_on) if stands_s == inf and fault.lasts_s == inf else None,
     )
+
+
+def _restart(routing: Routing, broken: Fabric, step_on: StepOn) -> Step | None:
+    """Return a step of the job restarted on the same servers; None if GPUs failed or a server has no adapter left."""
+    if len(broken.of_kind(NodeKind.GPU)) < len(routing.fabric.of_kind(NodeKind.GPU)):
+        return None
+    again = _around(broken, routing)
+    try:
+        return None if again is None else step_on(again.fabric)
+    except ConfigError:
+        return None
 
 
 def _around(broken: Fabric, routing: Routing) -> Routing | None:
