@@ -86,7 +86,7 @@ def test_fewer_devices_than_those_of_like_take_their_addresses_with_them(own: Pa
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [
-        ("gpus: 2", "gpu_count: 2", ":2: 'gpu_count' is not valid; expected the keys like, .*gpus"),
+        ("gpus: 2", "devices: 2", ":2: 'devices' is not valid; expected the keys like, .*gpus"),
         ("gpus: 2", "gpus: two", ":2: 'two' is not valid; expected a whole number"),
         ("gpus: 2", "gpus: 3", ":1[23]: .* expected gpu2 below a cpu or a PCIe switch: it has no parent"),
         ("gpus: 2", "gpus: 999", "'999' is not valid; expected a number from 0 to 576"),

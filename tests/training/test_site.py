@@ -14,6 +14,38 @@ from weft.training.site import find_site
 from weft.training.transformer import find
 
 
+def test_a_gpu_has_the_changes_of_its_server_template(tmp_path):
+    """Products alone are slower with less of the peak, and the rest with a slower memory."""
+    path = tmp_path / "limited.yaml"
+    path.write_text("like: dgx-h100\ngpu_changes: {sustained: 0.35, memory_gbyte: 94, memory_gbyte_s: 1675}\n")
+    plain, limited = (find_site(gpus=16, server=server) for server in ("dgx-h100", str(path)))
+    layout, model = Layout(gpus=16, tp=2, global_batch=32, seq=8192), find("llama3-8b")
+    usual, changed = (run_job(model, layout, site).step for site in (plain, limited))
+    assert (limited.gpu.entry.memory_gbyte, limited.gpu.entry.name) == (94, "H100")
+    assert plain.gpu.entry.memory_gbyte == 80
+    assert changed.parts["products"] / usual.parts["products"] == pytest.approx(2, abs=0.05)
+    assert changed.parts["memory"] / usual.parts["memory"] == pytest.approx(2, abs=0.05)
+    assert find_site(gpus=16, server=f"{path}+7rails").gpu == limited.gpu
+    assert find_site(f"star:hosts=2,server={path}").gpu == limited.gpu
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ("{sustained: 1.5}", "a share above 0, at most 1"),
+        ("{memory_gbyte_s: -1}", "a number above 0"),
+        ("{memory_gbyte: nan}", "a number above 0"),
+        ("{power_w: 500}", "expected the keys memory_gbyte, memory_gbyte_s, peak_tflop_s, sustained"),
+        ("{peak_tflop_s: {bf16: 800}}", "a dense peak for each of bf16, fp16, fp8"),
+    ],
+)
+def test_invalid_changes_of_a_gpu_are_refused(tmp_path, changes, why):
+    path = tmp_path / "odd.yaml"
+    path.write_text(f"like: dgx-h100\ngpu_changes: {changes}\n")
+    with pytest.raises(FileError, match=why):
+        find_site(gpus=16, server=str(path))
+
+
 @pytest.mark.parametrize(
     ("server", "fabric", "spec", "template"),
     [

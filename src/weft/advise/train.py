@@ -42,7 +42,7 @@ class Training(Work):
 
     @cached_property
     def gpu(self) -> Gpu:
-        return Gpu.of(self.case.template.gpu)
+        return Gpu.of_server(self.case.template)
 
     def run(self, option: Option) -> Timed:
         case = self._job(self.case)

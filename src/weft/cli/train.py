@@ -92,17 +92,17 @@ def print_trouble(facts: dict[str, Any]) -> None:
 
 
 def _row(fault: dict[str, Any]) -> tuple[Cell, ...]:
-    figures = [fault[name] for name in ("under_step_s", "slowdown", "stands_s", "changed_entries")]
-    return fault["fault"], *figures, _effect(fault)
+    step_s = fault["under_step_s"] or fault["restarted_step_s"]
+    ratio = None if step_s is None else step_s / fault["before_step_s"]
+    return fault["fault"], step_s, ratio, fault["stands_s"], fault["changed_entries"], _effect(fault)
 
 
 def _effect(fault: dict[str, Any]) -> str:
     cut_off = fault["cut_off"]
     hosts = f"{cut_off[0]}{f' and {len(cut_off) - 1} more' if len(cut_off) > 1 else ''} cut off: " if cut_off else ""
     if not fault["survives"]:
-        again_s = fault["restarted_step_s"]
-        again = "" if again_s is None else f", with the other rails {again_s:.4g} s a step"
-        return f"{hosts}the job ends, and restarts from its checkpoint{again}"
+        again = "from its checkpoint" if fault["restarted_step_s"] is None else "on its other rails"
+        return f"{hosts}the job ends, and restarts {again}"
     if not fault["on_its_way"]:
         return "the job sends nothing there"
     if fault["outage_s"] == 0:

@@ -3,6 +3,9 @@
     like: dgx-h100                    defaults for all keys that are missing here; without it every key is required
     gpu: H100                         gpu0 to gpu7
     gpus: 8
+    gpu_changes:                      a GPU that differs from the catalog's: another memory, clocks under a power limit
+      sustained: 0.6                  share of the peak that matrix products have; memory_gbyte, memory_gbyte_s,
+                                      peak_tflop_s: {bf16: 800, fp8: 1600}
     nvlink_spread: [4, 5, 5, 4]       links from each GPU to each NVSwitch; none: [], GPUs use PCIe
     nvlink_pairs: [[gpu0, gpu1, 4]]   or links between GPUs directly: two GPUs and the number of links
     cpus: 2                           cpu0, cpu1
@@ -81,6 +84,10 @@ def template_of(doc: Document, name: str, day: datetime.date) -> catalog.Server:
     unknown = next((key for key in keys if key not in allowed), None)
     if unknown is not None:
         doc.refuse_key((unknown,), allowed)
+    changes = keys.get("gpu_changes")
+    for key in changes if isinstance(changes, dict) else ():
+        if key not in catalog.GpuChanges.__struct_fields__:
+            doc.refuse_key(("gpu_changes", key), catalog.GpuChanges.__struct_fields__)
     like = _like(doc, keys.pop("like", None))
     whole = {"source": f"{name}, a user's file", "date": day, **like, **keys, "name": name}
     fields = msgspec.structs.fields(catalog.Server)
@@ -126,6 +133,7 @@ class _Check:
         self._numbers()
         self._products()
         self._pairs_of_gpus()
+        self._gpu_changes()
         self._devices()
         if self.template.cpus:
             self._tree()
@@ -166,6 +174,21 @@ class _Check:
         if template.nvlink_spread and sum(template.nvlink_spread) > catalog.gpu(template.gpu).nvlinks:
             most = catalog.gpu(template.gpu).nvlinks
             self.doc.refuse(("nvlink_spread",), f"at most {most} links, as a {template.gpu} has")
+
+    def _gpu_changes(self) -> None:
+        template, key = self.template, "gpu_changes"
+        given = template.gpu_changes.given
+        if given and not template.gpu:
+            self.doc.refuse((key,), "gpu as well: the model that differs")
+        for name, value in given.items():
+            peaks = value if isinstance(value, dict) else {"": value}
+            for precision, number in peaks.items():
+                place = (key, name, precision) if precision else (key, name)
+                if not 0 < number <= (1 if name == "sustained" else 1e6):
+                    self.doc.refuse(place, "a share above 0, at most 1" if name == "sustained" else "a number above 0")
+        formats = catalog.gpu(template.gpu).peak_tflop_s if template.gpu else {}
+        if "peak_tflop_s" in given and set(given["peak_tflop_s"]) != set(formats):
+            self.doc.refuse((key, "peak_tflop_s"), f"a dense peak for each of {', '.join(formats)}")
 
     def _pairs_of_gpus(self) -> None:
         """Check GPUs that NVLinks join directly: full meshes with equal numbers of links, not joined to each other."""

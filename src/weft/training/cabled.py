@@ -96,7 +96,7 @@ def cable(interconnect: Interconnect, servers: int, seed: int, *, more: int = 0,
     options = options_of(interconnect, seed)
     ranks = place(routed, routed.servers[:servers])
     return Cabled(
-        gpu=Gpu.of(template.gpu),
+        gpu=Gpu.of_server(template),
         cluster=from_fabric(routed, ranks.servers),
         ranks=ranks,
         options=options,

@@ -99,6 +99,11 @@ class Gpu:
         """Return the GPU of that name in the catalog; case does not matter."""
         return Gpu(entry=catalog.gpu(name), software=find_framework(framework))
 
+    @staticmethod
+    def of_server(template: catalog.Server) -> Gpu:
+        """Return the GPU of a server, with the changes of its template."""
+        return Gpu(entry=template.gpu_entry, software=find_framework(DEFAULT))
+
     def running(self, framework: str) -> Gpu:
         """Return the same GPU with another framework."""
         return replace(self, software=find_framework(framework))

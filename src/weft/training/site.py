@@ -61,7 +61,7 @@ class Site:
 
     @property
     def gpu(self) -> Gpu:
-        return Gpu.of(self.template.gpu)
+        return Gpu.of_server(self.template)
 
     @property
     def notes(self) -> tuple[str, ...]:

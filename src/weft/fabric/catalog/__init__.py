@@ -27,6 +27,7 @@ from weft.fabric.catalog.entries import Cpu as Cpu
 from weft.fabric.catalog.entries import Ends as Ends
 from weft.fabric.catalog.entries import Entry as Entry
 from weft.fabric.catalog.entries import Gpu as Gpu
+from weft.fabric.catalog.entries import GpuChanges as GpuChanges
 from weft.fabric.catalog.entries import Interconnect as Interconnect
 from weft.fabric.catalog.entries import Joins as Joins
 from weft.fabric.catalog.entries import Switch as Switch
@@ -41,6 +42,7 @@ __all__ = [
     "Ends",
     "Entry",
     "Gpu",
+    "GpuChanges",
     "Interconnect",
     "Joins",
     "Server",
@@ -81,6 +83,7 @@ class Server(Entry, frozen=True, forbid_unknown_fields=True, kw_only=True):
     storage: tuple[str, ...] = ()
     gpu: str = ""
     gpus: int = 0
+    gpu_changes: GpuChanges = GpuChanges()  # fields of that GPU that differ here
     nvlink_spread: tuple[int, ...] = ()  # links from each GPU to each NVSwitch
     nvlink_pairs: tuple[tuple[str, str, int], ...] = ()  # GPUs that NVLinks join directly, and how many of them
     cpus: int = 0
@@ -97,6 +100,11 @@ class Server(Entry, frozen=True, forbid_unknown_fields=True, kw_only=True):
     def rails(self) -> int:
         """The number of networks of the server: one compute adapter for each."""
         return len(self.compute)
+
+    @property
+    def gpu_entry(self) -> Gpu:
+        """Return the GPU with the changes of this template."""
+        return msgspec.structs.replace(gpu(self.gpu), **self.gpu_changes.given)
 
     @property
     def adapter(self) -> Adapter:

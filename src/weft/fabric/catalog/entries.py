@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Collection
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import msgspec
 
@@ -173,6 +173,20 @@ class Gpu(Entry, frozen=True, forbid_unknown_fields=True, kw_only=True):
     def summary(self) -> str:
         joined = f"{self.nvlinks} × {self.nvlink}" if self.nvlinks else f"{self.pcie} alone"
         return f"{self.memory_gbyte:g} GB, {joined}, {self.peak_tflop_s['bf16']:g} TFLOP/s bf16"
+
+
+class GpuChanges(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Fields of a GPU that differ from its entry in the catalog: another memory, or clocks under a power limit."""
+
+    memory_gbyte: float | None = None
+    memory_gbyte_s: float | None = None
+    peak_tflop_s: dict[str, float] | None = None
+    sustained: float | None = None
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """Return the fields that are given."""
+        return {name: value for name, value in msgspec.structs.asdict(self).items() if value is not None}
 
 
 class Cpu(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
