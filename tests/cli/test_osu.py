@@ -76,6 +76,18 @@ def test_a_slow_link_slows_a_stream_and_is_printed(capsys: pytest.CaptureFixture
     assert "#   with " not in whole
 
 
+def test_ranks_without_their_adapter_use_that_of_another_rank(capsys: pytest.CaptureFixture[str]) -> None:
+    """With seven of eight rails two ranks share one, on one server or on both, and the others wait for them."""
+    words = ("--ppn", "8", "-m", "1M:1M", "--no-band")
+    whole, seven = (
+        printed(capsys, "alltoall", f"star:hosts=2,server=dgx-h100{rails}", *words) for rails in ("", "+7rails")
+    )
+    cut = printed(capsys, "alltoall", "star:hosts=2,server=dgx-h100", *words, "--fault", "cut:dgx1/mlx5_0/1")
+    times_us = [float(out.split()[-1]) for out in (whole, seven, cut)]
+    assert times_us[0] < times_us[1] < 1.5 * times_us[0]
+    assert times_us[2] == pytest.approx(times_us[1], rel=0.01)
+
+
 def test_json_and_csv_have_the_same_rows(capsys: pytest.CaptureFixture[str]) -> None:
     words = ("allreduce", "star:hosts=4", "--ppn", "2", "--mpi", "mvapich2", "-m", "8:16", "--seed", "3")
     facts = json.loads(printed(capsys, *words, "--json"))
