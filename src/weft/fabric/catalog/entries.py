@@ -175,7 +175,7 @@ class Gpu(Entry, frozen=True, forbid_unknown_fields=True, kw_only=True):
         return f"{self.memory_gbyte:g} GB, {joined}, {self.peak_tflop_s['bf16']:g} TFLOP/s bf16"
 
 
-class GpuChanges(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class GpuChanges(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
     """Fields of a GPU that differ from its entry in the catalog: another memory, or clocks under a power limit."""
 
     memory_gbyte: float | None = None
