@@ -125,7 +125,7 @@ def patch_functions(path: Path, source: bytes) -> bool:
         codes[code.co_qualname, code.co_firstlineno] = code
         todo += [constant for constant in code.co_consts if isinstance(constant, CodeType)]
     for function in gc.get_objects():
-        if isinstance(function, FunctionType) and function.__code__.co_filename == str(path):
+        if type(function) is FunctionType and function.__code__.co_filename == str(path):
             code = codes.get((function.__code__.co_qualname, function.__code__.co_firstlineno))
             if code is None or code.co_freevars != function.__code__.co_freevars:
                 return False

@@ -61,7 +61,7 @@ WRONG: dict[str, Callable[[], object]] = {
     "--colour-by must be speed, load or length": lambda: weft.draw(TREE, "x.svg", colour_by="x"),
     "x.xyz: unknown format": lambda: weft.export(TREE, "x.xyz"),
     "no model 'llama9'; did you mean llama": lambda: weft.train("llama9", PODS),
-    "gpus = 13 is not a multiple": lambda: weft.train("llama3-8b", "ndr", gpus=13),
+    "gpus 13 is not a multiple": lambda: weft.train("llama3-8b", "ndr", gpus=13),
     "no field of a layout 'tpp'; did you mean tp": lambda: weft.train("llama3-8b", "ndr", gpus=16, tpp=4),
     "tp must be a whole number, got 'a'": lambda: weft.train("llama3-8b", "ndr", gpus=16, tp="a"),
     "no fabric in the catalog 'nrd'; did you mean ndr": lambda: weft.train("llama3-8b", "nrd", gpus=16),

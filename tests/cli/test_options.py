@@ -251,6 +251,13 @@ PLAN_CASES = {
     "--optimise": ("--gpus 1024", "--optimise"),
     "--train": ("--gpus 16", "--train llama3-8b"),
     "--folder": (PLAN, "--folder OUT.folder"),
+    "--breakout": ("--gpus 128 --fabric roce-400", "--breakout 2"),
+    "--storage-fabric": (PLAN, "--storage-fabric ndr:8"),
+    "--management-fabric": (PLAN, "--management-fabric eth-100-tcp"),
+    "--spares": (PLAN, "--spares 0.99"),
+    "--lead-weeks": ("--gpus 128 --spares 0.99", "--lead-weeks 40"),
+    "--failure-rates": ("--gpus 128 --spares 0.99", "--failure-rates RATES"),
+    "--phases": (PLAN, "--phases PHASES"),
 }
 
 CASES: dict[str, dict[str, tuple[str, str]]] = {
@@ -298,12 +305,19 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     (folder / "single.yaml").write_text(SINGLE_SERVER)
     (folder / "room.toml").write_text("rack_power_w = 90000\n")
     (folder / "prices.toml").write_text('[QM9700]\nusd = 7\nsource = "x"\ndate = 2026-11-02\n')
+    (folder / "rates.toml").write_text('[switch]\nper_year = 0.5\nsource = "x"\ndate = 2026-11-02\n')
+    (folder / "phases.toml").write_text(
+        '[[phase]]\nname = "pilot"\ndate = 2027-03-01\nservers = 4\n'
+        '[[phase]]\nname = "all"\ndate = 2027-09-01\nservers = 16\n'
+    )
     app(["route", "fat-tree:hosts=16,radix=8", "--routing-engine", "min-hop", "--dump", str(folder / "tables")])
     return {
         "DUMP": str(folder / "star.net"),
         "SINGLE": str(folder / "single.yaml"),
         "ROOM": str(folder / "room.toml"),
         "PRICES": str(folder / "prices.toml"),
+        "RATES": str(folder / "rates.toml"),
+        "PHASES": str(folder / "phases.toml"),
         "TABLES": str(folder / "tables"),
         "OUT": str(folder / "out"),
     }

@@ -119,7 +119,7 @@ def test_a_published_run_is_shown_with_its_source(capsys: pytest.CaptureFixture[
         (["latency", PAIR, "--mpi", "intelmpi"], "there is no MPI library 'intelmpi'"),
         (["latency", PAIR, "-m", "x:4"], "x"),
         (["latency", PAIR, "-m", "0:4"], "sizes from 1 B"),
-        (["allreduce", "star:hosts=2", "--ppn", "100000"], "--ppn 100000"),
+        (["allreduce", "star:hosts=2", "--ppn", "100000"], "--ppn must be 1 to 1,024 processes per server, got 100000"),
         (["alltoall", "star:hosts=4", "--sharp"], "--sharp"),
         (["latency", PAIR, "--UCX_TLS", "foo"], "there is no transport of UCX_TLS 'foo'; there are all, sm"),
         (["latency", PAIR, "--UCX_TLS", "sm,self"], "nothing carries messages between servers"),

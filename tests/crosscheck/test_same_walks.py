@@ -118,22 +118,23 @@ def fabric(request) -> Fabric:
 def by_packets(fabric: Fabric, pairs: list[Pair]) -> Ways:
     """Return the paths as the packet engine's switches look them up for every packet: from queue to queue."""
     result = packet_plan.plan(fabric, traffic(pairs), Options())
-    s, n_vls, ways = result.state, int(result.state.run.n_vls[0]), {}
+    s, bits, ways = result.state, int(result.state.run.vl_bits[0]), {}
     for pair, message in zip(pairs, s.messages, strict=True):
         s.packets[0].dlid, s.packets[0].sl = message.dlid, message.sl
         queue = int(s.qps[message.qp].queue)
         ways[pair] = way = []
         for _ in range(MOST_HOPS):
-            port, vl = divmod(queue, n_vls)
+            port, vl = divmod(queue, 1 << bits)
             way.append((int(result.wiring.slot[port]), vl))
-            came = int(s.ports[port].peer) * n_vls + vl
-            if s.buffers[came].owner < 0:
+            came = int(s.ports[port].peer)
+            switch, in_number = int(s.buffers[came].owner), int(s.buffers[came].number)
+            if switch < 0:
                 break
-            number = int(pick_port.py_func(s, s.buffers[came].owner, s.buffers[came].first, 0))
-            alone = int(s.buffers[came].first) + number
-            queue = (
-                int(out_queue.py_func(s, came, int(s.buffers[came].number), number, message.sl)) if n_vls > 1 else alone
-            )
+            first = came - in_number
+            number = int(pick_port.py_func(s, switch, first, 0))
+            queue = first + number
+            if bits:
+                queue = int(out_queue.py_func(s, switch, in_number, number, queue, message.sl))
     return ways
 
 

@@ -166,7 +166,8 @@ def test_ports_count_what_two_programs_send_by_the_path_that_they_were_told(lab,
     qps = [end.qp(e.IBV_QPT_RC) for end in ends]
     for item, other in ((0, 1), (1, 0)):
         sl, p_key = received[pair[item], pair[other]]
-        monkeypatch.setattr(ends[other], "address", lambda is_global, lid=lab.lids[pair[other]], sl=sl: AHAttr(lid, sl))
+        attr = AHAttr(lab.lids[pair[other]], sl)
+        monkeypatch.setattr(ends[other], "address", lambda attr=attr, **how: attr)
         keys = ends[item].ctx
         index = next(at for at in range(16) if keys.query_pkey(1, at) & 0x7FFF == p_key & 0x7FFF)
         ends[item].connect(qps[item], ends[other], qps[other], pkey_index=index)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from weft.fabric.kinds import NodeKind
@@ -92,6 +94,8 @@ def test_two_subnets_with_the_same_prefix_are_reported(subnet):
 
 def test_alias_gid_names_the_port_with_its_lid(subnet):
     alias = subnet.gid("s1-h2") >> 64 << 64 | subnet.lid("s1-h2")
+    assert path_to(subnet, alias)[0] == SaStatus.INVALID_GID  # not written
+    subnet.state.known = SimpleNamespace(alias_lid=subnet.view.fabric.tables.lid)
     status, (record,) = path_to(subnet, alias)
     assert (status, record.dlid, record.dgid, record.hop_limit) == (0, subnet.lid("s1-h2"), alias, 0)
     own = subnet.gid("s1-h1") >> 64 << 64 | subnet.lid("s1-h1")

@@ -167,8 +167,10 @@ def _is_alias(gid: int) -> bool:
 def _slot_of_gid(sa: Context, gid: int) -> int:
     slot = None
     if _is_local(sa, gid):
-        at = sa.directory.slot_at(gid & _GUID) if _is_alias(gid) else -1
-        slot = at if at >= 0 else sa.directory.slot_of_guid.get(gid & _GUID)
+        at, known = sa.directory.slot_at(gid & _GUID) if _is_alias(gid) else -1, sa.state.known
+        # Aliases are written where routers lead to other subnets, and nowhere else.
+        has_alias = known is not None and at >= 0 and known.alias_lid[at] == gid & _GUID
+        slot = at if has_alias else sa.directory.slot_of_guid.get(gid & _GUID)
     if slot is None:
         raise _Refused(SaStatus.INVALID_GID)
     return slot
