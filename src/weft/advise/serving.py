@@ -22,7 +22,7 @@ from weft.training.site import Site
 from weft.training.transformer import find
 
 TOKENS = 1e6  # tokens in a unit of work
-MOST_SERVERS = 8  # the largest replica
+MOST_SERVERS = 8  # servers of the largest replica
 _EXCHANGES = ("all_reduce", "dispatch", "combine", "send")
 
 

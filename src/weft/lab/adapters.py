@@ -18,7 +18,7 @@ from weft.wire.port_info import LANES, LinkSpeed, PortInfo, PortPhysicalState, P
 
 
 class Role(Enum):
-    """What a device is for: a planarised adapter is two devices."""
+    """The traffic of a device: a planarised adapter is two devices."""
 
     ALL = ""
     GSI = "gsi"  # the whole port: everything but SMPs

@@ -111,11 +111,11 @@ class MeteredPaths:
             ports = [port for port in ports if leads_to(devices, port, dlid=lid, sl=sl)]
         legs, ways = [], []
         for port in ports or [leading_port(devices, slot)]:
-            found = self._clean_both_ways(port, lid, sl, path_bits, p_key, mtu_bytes, gids, hop_limit)
-            if found is None:
+            clean = self._clean_both_ways(port, lid, sl, path_bits, p_key, mtu_bytes, gids, hop_limit)
+            if clean is None:
                 return None
-            ways.append(found[0])
-            legs.append(found[1])
+            ways.append(clean[0])
+            legs.append(clean[1])
         header_bytes = LRH.size + (GRH.size if gids else 0)
         path = MeteredPath(meter=meter, planes=tuple(legs), sl=sl, header_bytes=header_bytes)
         if before is not None:
