@@ -14,7 +14,6 @@ Load a fabric, ask a question, get an object with the answer:
 
 Look at a fabric
     load         read a topology or a file
-    summarise    count its nodes, tiers and links, and list cabling warnings
     draw         write a picture
     export       write a file for another tool
 Route it
@@ -53,7 +52,6 @@ if TYPE_CHECKING:
     from weft.api.fabrics import draw as draw
     from weft.api.fabrics import export as export
     from weft.api.fabrics import load as load
-    from weft.api.fabrics import summarise as summarise
     from weft.api.operations import diagnose as diagnose
     from weft.api.predictions import infer as infer
     from weft.api.predictions import simulate as simulate
@@ -70,7 +68,7 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "weft.fabric.model": ("Fabric",),
-    "weft.api.fabrics": ("load", "summarise", "draw", "export"),
+    "weft.api.fabrics": ("load", "draw", "export"),
     "weft.api.routes": ("route", "check", "rate", "path"),
     "weft.api.predictions": ("simulate", "time", "train", "infer"),
     "weft.api.purchases": ("compare", "plan", "bill"),

@@ -15,7 +15,7 @@ PODS = weft.load("superpod:su=1,servers=2")
 WRONG: dict[str, Callable[[], object]] = {
     "no topology 'superpd'; did you mean superpod": lambda: weft.load("superpd:su=1"),
     "path of a file, got None": lambda: weft.load(None),
-    "the spec of the fabric is empty": lambda: weft.summarise(" "),
+    "the spec of the fabric is empty": lambda: weft.load(" "),
     "neither a file nor a topology": lambda: weft.load("nosuch.txt"),
     "is a directory": lambda: weft.load("."),
     "hosts=-4 must be at least 1": lambda: weft.load("fat-tree:hosts=-4"),

@@ -1,8 +1,8 @@
 """The functions of `import weft`, which the commands call too.
 
-fabrics        load, summarise, draw, export
+fabrics        load, draw, export
 routes         route, check, rate, path
-predictions    simulate, time, train
+predictions    simulate, time, train, infer
 purchases      compare, plan, bill
 operations     diagnose
 traffic        traffic by name, for `simulate` and `weft sim`

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from weft.api.arguments import FabricLike, PathLike, read_fabric, read_path, read_spec
 from weft.errors import ConfigError
 from weft.fabric.model import Fabric
 from weft.fabric.spec import load as load_spec
-
-if TYPE_CHECKING:
-    from weft.fabric.summary import Summary
 
 Progress = Callable[[str], None]  # the present step
 COLOURS = ("speed", "load", "length")
@@ -41,32 +38,6 @@ def load(spec: PathLike) -> Fabric:
     <port dgx17/mlx5_4/1 -> leaf3/17>
     """
     return load_spec(read_spec(spec))
-
-
-def summarise(fabric: FabricLike) -> Summary:
-    """Count the parts of a fabric, and list cabling warnings; `weft show` prints the same.
-
-    Parameters
-    ----------
-    fabric
-        A fabric, its spec, or the path of a file.
-
-    Returns
-    -------
-    Summary
-        `nodes` by kind, `tiers` of switches with their oversubscription, `links` by speed, `cabling_warnings`.
-
-    Examples
-    --------
-    >>> summary = weft.summarise("fat-tree:hosts=48,radix=24,oversubscription=2")
-    >>> summary.nodes
-    {'switch': 4, 'HCA': 48}
-    >>> summary.tiers[0].name, summary.tiers[0].oversubscription
-    ('leaf', 2.0)
-    """
-    from weft.fabric.summary import summarise as summarise_fabric
-
-    return summarise_fabric(read_fabric(fabric))
 
 
 def draw(
