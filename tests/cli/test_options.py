@@ -261,6 +261,7 @@ PLAN_CASES = {
     "--lead-weeks": ("--gpus 128 --spares 0.99", "--lead-weeks 40"),
     "--failure-rates": ("--gpus 128 --spares 0.99", "--failure-rates RATES"),
     "--phases": (PLAN, "--phases PHASES"),
+    "--quote": (PLAN, "--quote QUOTE"),
 }
 
 CASES: dict[str, dict[str, tuple[str, str]]] = {
@@ -313,6 +314,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         '[[phase]]\nname = "pilot"\ndate = 2027-03-01\nservers = 4\n'
         '[[phase]]\nname = "all"\ndate = 2027-09-01\nservers = 16\n'
     )
+    (folder / "quote.csv").write_text("part,count,unit_usd\nQM9700,10,24000\n")
     app(["route", "fat-tree:hosts=16,radix=8", "--routing-engine", "min-hop", "--dump", str(folder / "tables")])
     return {
         "DUMP": str(folder / "star.net"),
@@ -321,6 +323,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         "PRICES": str(folder / "prices.toml"),
         "RATES": str(folder / "rates.toml"),
         "PHASES": str(folder / "phases.toml"),
+        "QUOTE": str(folder / "quote.csv"),
         "TABLES": str(folder / "tables"),
         "OUT": str(folder / "out"),
     }

@@ -11,7 +11,7 @@ import weft
 from weft.errors import ConfigError
 from weft.fabric.prices import Price
 from weft.plan.bill import Bill, Item
-from weft.plan.quote import compare_quote, read_quote
+from weft.plan.quote import compare_quote, compare_quotes, read_quote, to_csv
 
 
 @pytest.fixture(scope="module")
@@ -129,4 +129,23 @@ def test_a_finding_has_the_numbers_and_prices_of_both(tmp_path: Path) -> None:
         ("missing", "F-1", 6, 0, None, None),
         ("price", "switch", 2, 3, 5.0, (10.0, 1200.0)),
         ("extra", "router", 0, 1, 7.0, None),
+    ]
+
+
+def test_quotes_are_compared_with_the_bills_of_all_networks_together(tmp_path: Path) -> None:
+    storage = Bill(items=(Item(kind="switch", name="switch", count=3, price=PRICE),))
+    exact, short = tmp_path / "exact.csv", tmp_path / "short.csv"
+    exact.write_text("part,count,unit_usd\nswitch,5,100\nC-1,4,20\nC-2,5,20\nF-1,6,\n", encoding="utf-8")
+    short.write_text("part,count,unit_usd\nswitch,2,5000\nC-1,4,20\nC-2,5,20\n", encoding="utf-8")
+    first, second = compare_quotes([exact, short], [SMALL, storage])
+    assert (first.name, first.priced_usd, first.without_price, first.findings) == ("exact.csv", 680.0, 1, ())
+    assert [str(each) for each in second.findings] == [
+        "switch: 2 quoted, 5 needed",
+        "6 × F-1 are missing",
+        "switch: 5,000 USD each, expected 10 to 1,200",
+    ]
+    assert to_csv((first, second)).splitlines()[1:] == [
+        "short.csv,count,switch,5,2,,10.0,1200.0",
+        "short.csv,missing,F-1,6,0,,,",
+        "short.csv,price,switch,5,2,5000.0,10.0,1200.0",
     ]

@@ -114,6 +114,7 @@ def plan(
     lead_weeks: float | None = None,
     failure_rates: PathLike | None = None,
     phases: PathLike | None = None,
+    quotes: Sequence[PathLike] = (),
     folder: PathLike | None = None,
     stop: Callable[[], bool] = lambda: False,
     progress: Progress = lambda step: None,
@@ -162,6 +163,8 @@ def plan(
         A TOML file with your own failure rates.
     phases
         A TOML file with the dates on which parts of the plan run.
+    quotes
+        Vendors' quotes, CSV with the columns part, count and unit_usd, to compare with the bills.
     folder
         Write the report, the bill and the list of cables to this folder.
     stop
@@ -206,6 +209,7 @@ def plan(
         lead_weeks=LEAD_WEEKS if lead_weeks is None else read_number("--lead-weeks", lead_weeks),
         failures=None if failure_rates is None else read_path("--failure-rates", failure_rates),
         phases=None if phases is None else read_path("--phases", phases),
+        quotes=tuple(read_path("--quote", quote) for quote in quotes),
     )
     target = None if folder is None else read_path("--folder", folder)
     if target is not None:

@@ -72,6 +72,9 @@ class Around:
     """A TOML file with your own failure rates of parts, for --spares."""
     phases: File = None
     """A TOML file with the dates on which parts of the plan run: bills and order dates for each."""
+    quotes: Annotated[tuple[Path, ...], Parameter(name="--quote")] = ()
+    """A vendor's quote, CSV with the columns part, count and unit_usd, to compare with the bills. Repeat it for
+    several."""
 
 
 DEFAULT_SIZING = Sizing()
@@ -124,7 +127,7 @@ def plan(
     check_explain(explain, form)
     if compare:
         others = (spec, folder, room, optimise or None, train, explain or None, *vars(around).values())
-        if any(option is not None for option in others):
+        if any(option not in (None, ()) for option in others):
             raise ConfigError("--compare takes the size of a cluster, --prices and --json or --csv only")
         _compare(sizing, prices, form)
         return
@@ -328,6 +331,16 @@ def _around(plan: Plan) -> Iterator[RenderableType]:
             for phase in site.phases
         ]
         yield table("Phases", ("phase", "runs", "order by", "servers", "switches", "cables", "USD"), dates)
+    if site.quotes:
+        kinds = ("missing", "extra", "count", "price")
+        offers = [
+            (quote.name, round(quote.priced_usd), *(quote.count(kind) for kind in kinds)) for quote in site.quotes
+        ]
+        yield table("Quotes: differences from the bills", ("quote", "USD", *kinds), offers)
+        for quote in site.quotes:
+            if quote.without_price:
+                yield f"{quote.name}: {count(quote.without_price, 'line')} without a price."
+            yield from (f"{quote.name}: {each.kind}: {each}" for each in quote.findings)
 
 
 def _medium(name: str) -> str:

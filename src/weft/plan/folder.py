@@ -6,7 +6,7 @@ cables.csv      every cable with its labels, racks and length
 cables.ndt      the same for UFM
 floor.svg, racks/row-A.svg, fabric.svg
 power.csv       feeds, PDUs and cooling of each rack
-spares.csv, phases.csv, storage-bill.csv, storage-cables.csv, management-bill.csv, management-cables.csv
+spares.csv, phases.csv, quotes.csv, storage-bill.csv, storage-cables.csv, management-bill.csv, management-cables.csv
 report.html     everything on one page
 plan.json       all figures
 """
@@ -33,6 +33,7 @@ from weft.plan.phases import to_csv as phases_to_csv
 from weft.plan.pictures import draw_floor
 from weft.plan.plan import Plan
 from weft.plan.power import to_csv as power_to_csv
+from weft.plan.quote import to_csv as quotes_to_csv
 from weft.plan.report import to_html
 from weft.plan.site import Site
 from weft.plan.size import Size
@@ -43,7 +44,7 @@ FILES = (
     *("racks", "power.csv"),
 )
 SITE_FILES = (  # those that a plan has if they were wished for
-    *("spares.csv", "phases.csv"),
+    *("spares.csv", "phases.csv", "quotes.csv"),
     *(f"{network}-{file}.csv" for network in ("storage", "management") for file in ("bill", "cables")),
 )
 _ROW = re.compile(r"row-[A-Z]+\.svg")
@@ -115,6 +116,8 @@ def site_files(site: Site) -> dict[str, str]:
         texts["spares.csv"] = spares_to_csv(site.spares)
     if site.phases:
         texts["phases.csv"] = phases_to_csv(site.phases)
+    if site.quotes:
+        texts["quotes.csv"] = quotes_to_csv(site.quotes)
     for network in site.networks:
         texts[f"{network.name}-bill.csv"] = bill_to_csv(network.bill)
         texts[f"{network.name}-cables.csv"] = to_csv(network.cabling)

@@ -1,4 +1,4 @@
-"""A vendor's quote compared with the bill: parts that are missing, extra, of another number or of another price.
+"""Vendors' quotes compared with a bill: parts that are missing, extra, of another number or of another price.
 
     part,count,unit_usd
     QM9700,48,24000
@@ -11,9 +11,12 @@ added. `unit_usd` may be empty; a price is compared with the range of weft's, or
 from __future__ import annotations
 
 import csv
+import io
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from weft.errors import FileError
 from weft.fabric.files.text import read_text
@@ -53,6 +56,61 @@ class Finding:
                 return f"{self.part}: {self.quoted:,} quoted, {self.billed:,} needed"
         low, high = self.expected_usd or (0.0, 0.0)
         return f"{self.part}: {self.unit_usd:,.0f} USD each, expected {low:,.0f} to {high:,.0f}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quote:
+    """A quote with its total and its differences from the bills of a plan."""
+
+    name: str  # the file
+    priced_usd: float  # of the lines that have a price
+    without_price: int  # parts of lines without
+    findings: tuple[Finding, ...]
+
+    def count(self, kind: str) -> int:
+        """Return how many differences are of a kind."""
+        return sum(finding.kind == kind for finding in self.findings)
+
+    def report(self) -> dict[str, Any]:
+        """Return the quote as `--json` prints it."""
+        return {
+            "name": self.name,
+            "priced_usd": self.priced_usd,
+            "without_price": self.without_price,
+            "findings": [asdict(finding) for finding in self.findings],
+        }
+
+
+def compare_quotes(paths: Sequence[Path], bills: Sequence[Bill]) -> tuple[Quote, ...]:
+    """Compare quotes, each a file, with all bills of a plan together: of the fabric and of the networks beside it."""
+    first, *rest = bills
+    all_bills = replace(first, items=(*first.items, *(item for bill in rest for item in bill.items)))
+    quotes = []
+    for path in paths:
+        lines = read_quote(path)
+        quotes.append(
+            Quote(
+                name=path.name,
+                priced_usd=sum(line.count * line.unit_usd for line in lines if line.unit_usd is not None),
+                without_price=sum(line.unit_usd is None for line in lines),
+                findings=tuple(compare_quote(all_bills, lines)),
+            )
+        )
+    return tuple(quotes)
+
+
+def to_csv(quotes: Sequence[Quote]) -> str:
+    """Return quotes.csv: a row for each difference."""
+    out = io.StringIO()
+    rows = csv.writer(out, lineterminator="\n")
+    rows.writerow(
+        ("quote", "difference", "part", "billed", "quoted", "unit_usd", "expected_low_usd", "expected_high_usd")
+    )
+    for quote in quotes:
+        for each in quote.findings:
+            expected = each.expected_usd or ("", "")
+            rows.writerow((quote.name, each.kind, each.part, each.billed, each.quoted, each.unit_usd, *expected))
+    return out.getvalue()
 
 
 def read_quote(path: Path) -> list[Line]:

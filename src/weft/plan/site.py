@@ -1,9 +1,9 @@
-"""The rest of a plan: networks beside the fabric, spares, power and phases.
+"""The rest of a plan: networks beside the fabric, spares, power, phases and vendors' quotes.
 
     site = plan_site(Wishes(storage="ndr:16", management="eth-100-tcp", spares=0.99), sized, cabling, bill, prices)
-    site.networks, site.spares, site.supplies, site.phases
+    site.networks, site.spares, site.supplies, site.phases, site.quotes
 
-Spares and power cover all networks; phases divide the fabric and its servers.
+Spares, power and quotes cover all networks; phases divide the fabric and its servers.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from weft.plan.floor.cables import Cabling
 from weft.plan.networks import Network, plan_management, plan_storage
 from weft.plan.phases import Phase, plan_phases, read_schedule
 from weft.plan.power import Supply, find_supplies, sum_supplies
+from weft.plan.quote import Quote, compare_quotes
 from weft.plan.size import Size
 from weft.plan.spares import Spare, find_spares, read_rates
 
@@ -36,6 +37,7 @@ class Wishes:
     lead_weeks: float = LEAD_WEEKS  # from order to delivery
     failures: Path | None = None  # a file of rates
     phases: Path | None = None  # a file of phases
+    quotes: tuple[Path, ...] = ()  # files of vendors
 
     def __post_init__(self) -> None:
         if self.failures is not None and self.spares is None:
@@ -52,6 +54,7 @@ class Site:
     supplies: tuple[Supply, ...]  # [rack] of the plan, then those of the networks
     spares: tuple[Spare, ...]
     phases: tuple[Phase, ...]
+    quotes: tuple[Quote, ...]
 
     def report(self) -> dict[str, Any]:
         """Return the parts as `--json` prints them; power.csv has each rack."""
@@ -60,6 +63,7 @@ class Site:
             "power": sum_supplies(self.supplies),
             "spares": [asdict(spare) for spare in self.spares],
             "phases": [phase.report() for phase in self.phases],
+            "quotes": [quote.report() for quote in self.quotes],
         }
 
 
@@ -84,7 +88,8 @@ def plan_site(wishes: Wishes, sized: Size, cabling: Cabling, bill: Bill, prices:
     phases: tuple[Phase, ...] = ()
     if wishes.phases is not None:
         phases = plan_phases(read_schedule(wishes.phases), sized, cabling, prices, lead_weeks=wishes.lead_weeks)
-    return Site(networks=tuple(networks), supplies=tuple(supplies), spares=spares, phases=phases)
+    quotes = compare_quotes(wishes.quotes, [bill, *(network.bill for network in networks)])
+    return Site(networks=tuple(networks), supplies=tuple(supplies), spares=spares, phases=phases, quotes=quotes)
 
 
 def _read_storage(text: str) -> tuple[catalog.Interconnect, int]:
