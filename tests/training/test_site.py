@@ -15,7 +15,7 @@ from weft.training.transformer import find
 
 
 def test_a_gpu_has_the_changes_of_its_server_template(tmp_path):
-    """Products alone are slower with less of the peak, and the rest with a slower memory."""
+    """Products and attention are slower at a lower clock, and the rest with a slower memory."""
     path = tmp_path / "limited.yaml"
     path.write_text("like: dgx-h100\ngpu_changes: {sustained: 0.35, memory_gbyte: 94, memory_gbyte_s: 1675}\n")
     plain, limited = (find_site(gpus=16, server=server) for server in ("dgx-h100", str(path)))
@@ -24,9 +24,21 @@ def test_a_gpu_has_the_changes_of_its_server_template(tmp_path):
     assert (limited.gpu.entry.memory_gbyte, limited.gpu.entry.name) == (94, "H100")
     assert plain.gpu.entry.memory_gbyte == 80
     assert changed.parts["products"] / usual.parts["products"] == pytest.approx(2, abs=0.05)
+    assert changed.parts["attention"] / usual.parts["attention"] == pytest.approx(2, abs=0.05)
     assert changed.parts["memory"] / usual.parts["memory"] == pytest.approx(2, abs=0.05)
     assert find_site(gpus=16, server=f"{path}+7rails").gpu == limited.gpu
     assert find_site(f"star:hosts=2,server={path}").gpu == limited.gpu
+
+
+def test_a_power_limit_slows_the_step_and_widens_its_band(tmp_path):
+    path = tmp_path / "limited.yaml"
+    path.write_text("like: dgx-h100\ngpu_changes: {power_limit_w: 500}\n")
+    layout, model = Layout(gpus=8, tp=2, global_batch=16, seq=8192), find("llama3-8b")
+    usual, limited = (run_job(model, layout, find_site(gpus=8, server=each)) for each in ("dgx-h100", str(path)))
+    assert 1.05 < limited.step.step_s / usual.step.step_s < (700 / 500) ** (1 / 3)
+    assert limited.band.high / limited.band.low > 1.1 * usual.band.high / usual.band.low
+    assert "a limit of 500 W instead of 700, with which no steps are published" in limited.band.far
+    assert not usual.band.far
 
 
 @pytest.mark.parametrize(
@@ -35,7 +47,10 @@ def test_a_gpu_has_the_changes_of_its_server_template(tmp_path):
         ("{sustained: 1.5}", "a share above 0, at most 1"),
         ("{memory_gbyte_s: -1}", "a number above 0"),
         ("{memory_gbyte: nan}", "a number above 0"),
-        ("{power_w: 500}", "expected the keys memory_gbyte, memory_gbyte_s, peak_tflop_s, sustained"),
+        (
+            "{power_w: 500}",
+            "expected power_limit_w, or another of the keys memory_gbyte, memory_gbyte_s",
+        ),
         ("{peak_tflop_s: {bf16: 800}}", "a dense peak for each of bf16, fp16, fp8"),
     ],
 )

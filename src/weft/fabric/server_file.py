@@ -5,7 +5,7 @@
     gpus: 8
     gpu_changes:                      a GPU that differs from the catalog's: another memory, clocks under a power limit
       sustained: 0.6                  share of the peak that matrix products have; memory_gbyte, memory_gbyte_s,
-                                      peak_tflop_s: {bf16: 800, fp8: 1600}
+                                      peak_tflop_s: {bf16: 800, fp8: 1600}; or power_limit_w: 600 without `sustained`
     nvlink_spread: [4, 5, 5, 4]       links from each GPU to each NVSwitch; none: [], GPUs use PCIe
     nvlink_pairs: [[gpu0, gpu1, 4]]   or links between GPUs directly: two GPUs and the number of links
     cpus: 2                           cpu0, cpu1
@@ -40,6 +40,7 @@ import msgspec
 
 from weft.errors import ConfigError
 from weft.fabric import catalog
+from weft.fabric.catalog.power import power_law
 from weft.fabric.files.lab.document import Document, Place
 from weft.fabric.rates import Technology, parse_label
 
@@ -186,9 +187,24 @@ class _Check:
                 place = (key, name, precision) if precision else (key, name)
                 if not 0 < number <= (1 if name == "sustained" else 1e6):
                     self.doc.refuse(place, "a share above 0, at most 1" if name == "sustained" else "a number above 0")
+        if template.gpu and "power_limit_w" in given:
+            self._power_limit(given["power_limit_w"], catalog.gpu(template.gpu), sustained="sustained" in given)
         formats = catalog.gpu(template.gpu).peak_tflop_s if template.gpu else {}
         if "peak_tflop_s" in given and set(given["peak_tflop_s"]) != set(formats):
             self.doc.refuse((key, "peak_tflop_s"), f"a dense peak for each of {', '.join(formats)}")
+
+    def _power_limit(self, limit_w: float, gpu: catalog.Gpu, *, sustained: bool) -> None:
+        place = ("gpu_changes", "power_limit_w")
+        if sustained:
+            self.doc.refuse(place, "power_limit_w or sustained, which a limit determines, not both")
+        least_w = power_law().least * gpu.power_w
+        if not least_w <= limit_w < gpu.power_w:
+            self.doc.refuse(
+                place,
+                f"a limit below the {gpu.power_w:g} W of a {gpu.name}, from {least_w:g} W on: nothing is published "
+                "about products under a lower one. Measure large products under it, and give their share of the peak "
+                "as sustained",
+            )
 
     def _pairs_of_gpus(self) -> None:
         """Check GPUs that NVLinks join directly: full meshes with equal numbers of links, not joined to each other."""

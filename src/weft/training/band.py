@@ -18,6 +18,8 @@ from weft.calibration.conformal import Bands
 from weft.calibration.cross_validation import Prediction, leave_one_out
 from weft.collectives.nccl.band import band_of
 from weft.collectives.nccl.estimate import Estimate
+from weft.fabric import catalog
+from weft.fabric.catalog.power import rate_band
 from weft.training.communication import Communication
 from weft.training.step import Step, run_step
 from weft.training.validate import Figure, kind_of, leave_out
@@ -28,7 +30,7 @@ _PUBLISHED = {"NVLink", "PCIe", "InfiniBand"}  # the networks of published steps
 @lru_cache(maxsize=64)
 def step_band(step: Step, over: Communication) -> Band:
     """Return the band around a step whose collectives were timed by `over`."""
-    compute = compute_band(kind_of(step), leave_out())
+    compute, entry = compute_band(kind_of(step), leave_out()), step.gpu.entry
     networks: set[str] = set()  # without published steps
     inside: set[str] = set()  # links between the GPUs of a server
 
@@ -46,7 +48,8 @@ def step_band(step: Step, over: Communication) -> Band:
     low_s, high_s = again_s(compute.low, slow=False), again_s(compute.high, slow=True)
     far = [*compute.far, *_far(step), *(f"no steps are published over {name}" for name in networks)]
     far += [f"no steps are published for GPUs joined by {name}" for name in inside - {"NVSwitches"}]
-    return replace(compute, low=low_s / step.step_s, high=high_s / step.step_s, far=tuple(far))
+    slowest, fastest = rate_band(entry.power_w, catalog.gpu(entry.name).power_w)  # 1 and 1 without a power limit
+    return replace(compute, low=low_s / step.step_s / fastest, high=high_s / step.step_s / slowest, far=tuple(far))
 
 
 @lru_cache(maxsize=256)
@@ -76,4 +79,7 @@ def leave_sources_out() -> dict[str, tuple[Prediction[Figure], ...]]:
 def _far(step: Step) -> list[str]:
     most = max(figure.step.layout.gpus for figure in leave_out())
     many = f"{step.layout.gpus:,} GPUs, and the most that is published is {most:,}"
-    return [many] if step.layout.gpus > BEYOND * most else []
+    entry = step.gpu.entry
+    power_w = catalog.gpu(entry.name).power_w
+    limit = f"a limit of {entry.power_w:g} W instead of {power_w:g}, with which no steps are published"
+    return [why for why, holds in ((many, step.layout.gpus > BEYOND * most), (limit, entry.power_w < power_w)) if holds]

@@ -130,6 +130,11 @@ class Gpu:
         """Return the memory bandwidth of the datasheet."""
         return 1e9 * self.entry.memory_gbyte_s
 
+    @property
+    def clock(self) -> float:
+        """Return the clock under load relative to that of the catalog's GPU: lower under a power limit."""
+        return self.entry.sustained / catalog.gpu(self.entry.name).sustained
+
     def host_copy_s(self, moved_bytes: float) -> float:
         """Return the time of a copy to or from the memory of the host."""
         return moved_bytes / (1e9 * self.entry.host_gbyte_s)
@@ -230,7 +235,7 @@ class Gpu:
         flop = 2 * products * width * batch * heads * queries * visible
         longest = min(keys, window + attention.tile) if window else keys
         tail_flop = products * width * attention.tile * longest * self.entry.sms if causal else 0
-        rate_flop_s = fused_kernel.share(self.entry.sm, backward=backward) * self.peak_flop_s("bf16")
+        rate_flop_s = fused_kernel.share(self.entry.sm, backward=backward) * self.clock * self.peak_flop_s("bf16")
         start_s = 1e-6 * (attention.backward_us if backward else attention.forward_us)
         moved_bytes = products * BF16_BYTES * head_dim * batch * (heads * queries + kv_heads * keys)
         return start_s + max((flop + tail_flop) / rate_flop_s, moved_bytes / self.memory_byte_s)

@@ -31,6 +31,7 @@ from weft.fabric.catalog.entries import GpuChanges as GpuChanges
 from weft.fabric.catalog.entries import Interconnect as Interconnect
 from weft.fabric.catalog.entries import Joins as Joins
 from weft.fabric.catalog.entries import Switch as Switch
+from weft.fabric.catalog.power import limited
 from weft.fabric.kinds import Medium
 from weft.fabric.rates import Speed, parse_label, read_catalog
 
@@ -104,7 +105,10 @@ class Server(Entry, frozen=True, forbid_unknown_fields=True, kw_only=True):
     @property
     def gpu_entry(self) -> Gpu:
         """Return the GPU with the changes of this template."""
-        return msgspec.structs.replace(gpu(self.gpu), **self.gpu_changes.given)
+        given = self.gpu_changes.given
+        limit_w = given.pop("power_limit_w", None)
+        changed = msgspec.structs.replace(gpu(self.gpu), **given)
+        return changed if limit_w is None else limited(changed, limit_w)
 
     @property
     def adapter(self) -> Adapter:

@@ -182,6 +182,7 @@ class GpuChanges(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     memory_gbyte_s: float | None = None
     peak_tflop_s: dict[str, float] | None = None
     sustained: float | None = None
+    power_limit_w: float | None = None  # as `nvidia-smi -pl` sets it
 
     @property
     def given(self) -> dict[str, Any]:
