@@ -104,7 +104,8 @@ MUTANTS ?= 40
 SEED ?= 1
 LIMIT_S ?= 20
 mutate: $(VENV)/.tested
-	@$(BIN)/python -m tests.mutate $(PACKAGE) --sample $(MUTANTS) --seed $(SEED) --limit-s $(LIMIT_S)
+	@$(BIN)/python -m tests.mutate $(PACKAGE) --sample $(MUTANTS) --seed $(SEED) --limit-s $(LIMIT_S) \
+		$(if $(ONLY),--only $(ONLY)) $(if $(TESTS),--tests $(TESTS))
 
 $(VENV)/bin/python:
 	@echo "weft: creating $(VENV)"

@@ -291,9 +291,12 @@ def run_mutants(options: argparse.Namespace, sources: Path) -> None:
     """Run a sample of the mutants of packages or files in this process, which imports weft from a copy of `src`."""
     files = [path for target in options.targets for path in list_sources(target)]
     mutants = [mutant for path in files for mutant in find_mutants(path)]
+    in_kernels = _INTERPRETED in os.environ
+    if options.only:
+        mutants = select_mutants(mutants, files, in_kernels=in_kernels)
     if 0 < options.sample < len(mutants):
         mutants = sorted(random.Random(options.seed).sample(mutants, options.sample))
-    mutants = select_mutants(mutants, files, in_kernels=_INTERPRETED in os.environ)
+    mutants = select_mutants(mutants, files, in_kernels=in_kernels)
     if not mutants:
         return
     package = files[0].relative_to(ROOT / "src/weft").parts[0].removesuffix(".py")
@@ -314,6 +317,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="List changes of the source that no test notices.")
     parser.add_argument("targets", nargs="+", help="a package such as sm, or paths such as src/weft/sm/ucast/lids.py")
     parser.add_argument("--tests", nargs="+", help="test files to run instead of the package's test folder")
+    parser.add_argument("--only", choices=("functions", "kernels"), help="kernels alone, or everything else")
     parser.add_argument("--sample", type=int, default=40, help="number of mutants to run (0: all)")
     parser.add_argument("--limit-s", type=float, default=20, help="CPU time of the tests that a mutant runs")
     parser.add_argument("--seed", type=int, default=1, help="random seed of the sample")
@@ -329,7 +333,8 @@ def main() -> int:
         command = [sys.executable, "-m", "tests.mutate", *sys.argv[1:]]
         return any(
             subprocess.run(command, cwd=ROOT, env=os.environ | variables | mode, check=False).returncode
-            for mode in ({}, {_INTERPRETED: "1"})
+            for part, mode in (("functions", {}), ("kernels", {_INTERPRETED: "1"}))
+            if options.only in (None, part)
         )
 
 

@@ -37,7 +37,7 @@ class Requester:
         room_bytes = self.qp.adapter.carrier.window_bytes
         self._window_max = max(_WINDOW_MIN, room_bytes // self.qp.settings.mtu_bytes) if room_bytes else WINDOW
         self._window = self._window_max  # halved by a loss, increased by acknowledgements
-        self._part = max(1, self._window_max // _PARTS) if room_bytes else WINDOW
+        self._part = self._window_max // _PARTS if room_bytes else WINDOW
         self.resume()
 
     def resume(self) -> None:
@@ -198,7 +198,7 @@ class Requester:
 
     def on_response(self, segment: Segment) -> None:
         sends = self.qp.sends
-        if not sends or sends[0].psn < 0 or psn_distance(segment.last_psn, sends[0].psn) < -1:
+        if not sends or sends[0].psn < 0 or psn_distance(segment.last_psn, sends[0].psn) < 0:
             return  # the request is complete
         if psn_distance(segment.last_psn, self.qp.record.next_psn) >= 0:
             return  # the PSN was never sent
@@ -208,8 +208,6 @@ class Requester:
             self._on_value(segment)
         elif is_ack(segment.syndrome):
             self._acknowledged(segment.psn)
-        elif psn_distance(segment.psn, sends[0].psn) < 0:
-            return  # a late duplicate: the request has succeeded since
         elif is_rnr(segment.syndrome):
             self._on_not_ready(segment)
         else:
@@ -248,7 +246,7 @@ class Requester:
 
     def _on_value(self, segment: Segment) -> None:
         work = self._expecting(segment.psn)
-        if work is None or not self._place(work, 0, _WORD.pack(segment.swap)[: work.size]):
+        if work is None or not self._place(work, 0, _WORD.pack(segment.swap)):
             return
         work.done = True
         self._progress(segment.psn)
