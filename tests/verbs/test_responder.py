@@ -308,3 +308,14 @@ def test_unreliable_connections_drop_messages_with_a_missing_packet(packets, com
     done, rest = unreliable(*packets)
     assert done == [(number, 0) for number in range(completed)]
     assert rest == left
+
+
+def test_after_an_unreliable_message_that_does_not_fit_the_next_one_is_received():
+    wire, b = responder(Service.UC)
+    for wr_id, room in ((1, MTU), (2, 2 * MTU)):
+        wire.b.receive(b, wr_id, 0, room)
+    for psn, first in ((0, True), (1, False)):
+        segment = Segment(op=Op.SEND, service=Service.UC, dest_qp=b.number, psn=psn, first=first, last=not first)
+        segment.payload = bytes(MTU)
+        arrive(wire, segment)
+    assert (b.record.expected_psn, len(b.receives), wire.b.done()) == (2, 2, [])
