@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import weft
+from weft.collectives.ranks import place
 from weft.collectives.traffic import collective_traffic
 from weft.errors import ConfigError
 from weft.fabric import faults
 from weft.fabric.model import Fabric
+from weft.fabric.nvlink import join_nvlinks
 from weft.routing.patterns import host_ports
 from weft.routing.route import route
 from weft.sim.engine import Options
@@ -117,3 +120,46 @@ def test_half_the_time_of_a_ring():
         traffic = collective_traffic(fabric, "all_reduce", algorithm, 16 << 20)
         times[algorithm] = PacketEngine().run(fabric, traffic, Options()).last_arrival_ps
     assert 2 * 15 / 16 < times["ring"] / times["sharp"] < 2.2  # the ring has 30 steps with a latency each
+
+
+def test_servers_with_rails_add_each_part_on_the_rail_of_its_gpu():
+    """NVLink is busiest: each GPU sends all but its own part, and its part to all; a slice of a rail is added."""
+    size_bytes, gpus, slices = 16 << 20, 8, 8
+    fabric = join_nvlinks(routed("superpod:su=1,servers=3"))
+    ranks, traffic = place(fabric), collective_traffic(fabric, "all_reduce", "sharp", size_bytes)
+    result = PacketEngine().run(fabric, traffic, Options())
+    added = traffic.reduction > 0
+    payload = np.bincount(traffic.src[added], traffic.size_bytes[added])
+    assert set(payload[ranks.adapters.ravel()].tolist()) == {size_bytes // gpus}
+    rates_gbit_s = (
+        result.use.xmit_bytes[port] * 8_000 / result.use.busy_ps[port] for port in (ranks.nvlink, ranks.port)
+    )
+    nvlink_us, rail_us = (size_bytes / gpus / 125 / rate.mean() for rate in rates_gbit_s)
+    busiest_us = 2 * (gpus - 1) * nvlink_us
+    assert nvlink_us < rail_us < busiest_us
+    assert busiest_us < result.last_arrival_ps / 1e6 < busiest_us + rail_us / slices + 2  # µs of latencies
+
+
+def test_a_part_waits_for_the_slow_summand_of_another_server_and_other_parts_do_not():
+    fabric = join_nvlinks(routed("superpod:su=1,servers=2"))
+    ranks, traffic = place(fabric), collective_traffic(fabric, "all_reduce", "sharp", 1 << 20)
+    slow = int(np.flatnonzero((traffic.reduction > 0) & (traffic.src == ranks.port[3]))[0])
+    delay_ps = np.where(np.arange(len(traffic)) == slow, 9_000_000, 0)
+    late, usual = (
+        PacketEngine().run(fabric, each, Options()) for each in (replace(traffic, delay_ps=delay_ps), traffic)
+    )
+    waits = (late.finish_ps - usual.finish_ps) > 5_000_000
+    result = np.flatnonzero(traffic.reduction == traffic.reduction[slow])
+    first, after = traffic.after_first, traffic.after
+    waiters = [row for row in range(len(traffic)) if np.isin(after[first[row] : first[row + 1]], result).any()]
+    assert {int(port) for port in traffic.src[waits & (traffic.reduction > 0)]} == set(ranks.port[[3, 11]].tolist())
+    assert {int(port) for port in traffic.src[waits & (traffic.reduction == 0)]} == set(ranks.nvlink[[3, 11]].tolist())
+    assert len(waiters) == 2 * 7
+    assert waits[waiters].all()
+    assert (late.start_ps[waiters] >= late.finish_ps[result].min()).all()
+
+
+def test_rails_without_nvlinks_are_refused():
+    fabric = routed("superpod:su=1,servers=2")
+    with pytest.raises(ConfigError, match="over NVLink"):
+        collective_traffic(fabric, "all_reduce", "sharp", 1 << 20)

@@ -118,7 +118,7 @@ def simulate(
         check_traffic(read_text("--traffic", traffic), parameters)
     elif parameters:
         raise ConfigError(f"the traffic has all of its messages: leave out {', '.join(parameters)}")
-    routed, _ = route_traffic(fabric, [settings], tables=tables, routing_engine=routing_engine)
+    routed, _ = route_traffic(fabric, [settings], tables=tables, routing_engine=routing_engine, traffic=traffic)
     sent = traffic if isinstance(traffic, Traffic) else make_traffic(traffic, routed, parameters, settings.seed)
     return chosen.run(routed, sent, settings, progress=progress)
 

@@ -95,8 +95,13 @@ def route_traffic(
     tables: Dumps = None,
     routing_engine: str | None = None,
     lmc: int | None = None,
+    traffic: object = "",
 ) -> tuple[Fabric, str]:
-    """Return the fabric with tables for runs with these options, and the origin of the tables in words."""
+    """Return the fabric with tables for runs with these options, and the origin of the tables in words.
+
+    A collective, such as the traffic `all_reduce:ring`, also uses the links between GPUs inside servers.
+    """
+    from weft.fabric.nvlink import join_nvlinks
     from weft.routing.engine import Options as RoutingOptions
     from weft.routing.route import route
     from weft.sim.adaptive import require_choice
@@ -119,4 +124,4 @@ def route_traffic(
     for each in options:
         if each.paths is not None:
             require_choice(routed, each.paths)
-    return routed, origin
+    return join_nvlinks(routed) if isinstance(traffic, str) and ":" in traffic else routed, origin

@@ -74,7 +74,12 @@ def sim(
     check_traffic(name, parameters)
     with _progress() as step:
         fabric, routed_by = route_traffic(
-            load(spec), options, tables=network.tables, routing_engine=network.routing_engine, lmc=network.lmc
+            load(spec),
+            options,
+            tables=network.tables,
+            routing_engine=network.routing_engine,
+            lmc=network.lmc,
+            traffic=name,
         )
         if loads:
             runs = _run_sweep(chosen, fabric, name, parameters, loads, options, step)

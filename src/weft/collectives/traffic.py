@@ -7,6 +7,8 @@ have all sends of a round from one rank to another as one message.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -33,22 +35,69 @@ def collective_traffic(fabric: Fabric, collective: str, algorithm: str, size_byt
 
 
 def reduction_traffic(program: Program, ranks: Ranks, size_bytes: int) -> Traffic:
-    """Return a SHARP all-reduce, for the packet engine: each rank sends its buffer to be added in the switches."""
-    if program.collective is not Collective.ALL_REDUCE or ranks.per_server != 1:
+    """Return a SHARP all-reduce, for the packet engine: the adapters send their summands, and the switches add them.
+
+    With several ranks in a server, each part of the buffer is reduced on the rail of the rank that has summed it up
+    over NVLink, and each chunk of a part is a reduction of its own, so that chunks follow each other through all
+    stages. The message of a summand ends when its host has the result, and takes the place of all that switches send.
+    """
+    if program.collective is not Collective.ALL_REDUCE:
         raise ConfigError(
-            f"{program.name} on {ranks.fabric.spec}: packets are added in switches for all_reduce:{SHARP} with one "
-            f"rank for each server; `weft nccl --algo CollNetDirect` has times of others"
+            f"{program.name} on {ranks.fabric.spec}: packets are added in switches for all_reduce:{SHARP}; "
+            f"`weft nccl --algo CollNetDirect` has times of others"
         )
-    ports = ranks.adapters[:, 0]
+    name, ports = f"{program.name} of {size_bytes:,} bytes", ranks.port
+    if ranks.per_server == 1:
+        return Traffic.make(
+            ports,
+            ports,
+            size_bytes,
+            operation=Operation.SEND,
+            transport=Transport.UC,
+            reduction=1,
+            description=name,
+        )
+    whole, n = schedule(replace(program, make_round=lambda number: by_chunk(program.make_round(number)))), len(ranks)
+    sends = whole.sends
+    up, down = ((a < n) & (b >= n) for a, b in ((sends.src, sends.dst), (sends.dst, sends.src)))
+    inside = (sends.src < n) & (sends.dst < n)
+    _require_nvlinks(program, ranks, sends.src[inside])
+    summand = np.arange(len(sends))  # [send] -> itself, or the summand whose result it brings
+    place_of = sends.src.astype(np.int64) * program.n_chunks + sends.src_chunk
+    rows = np.flatnonzero(up)[np.argsort(place_of[up])]
+    results = sends.dst[down].astype(np.int64) * program.n_chunks + sends.dst_chunk[down]
+    summand[down] = rows[np.searchsorted(place_of[rows], results)]
+    kept = up | inside
+    waiting = np.repeat(kept, np.diff(whole.after_first))
+    new_index = np.cumsum(kept) - 1
+    first = np.concatenate(([0], np.cumsum(np.diff(whole.after_first)[kept])))
+    src, dst, chunk = sends.src[kept], np.minimum(sends.dst[kept], n - 1), sends.src_chunk[kept]
+    added = up[kept]
     return Traffic.make(
-        ports,
-        ports,
-        size_bytes,
-        operation=Operation.SEND,
-        transport=Transport.UC,
-        reduction=1,
-        description=f"{program.name} of {size_bytes:,} bytes",
+        np.where(added, ports[src], ranks.nvlink[src]),
+        np.where(added, ports[src], ranks.nvlink[dst]),
+        message_bytes(program, sends, size_bytes)[kept],
+        operation=np.where(added, Operation.SEND, Operation.WRITE),
+        transport=np.where(added, Transport.UC, Transport.RC),
+        reduction=np.where(added, 1 + chunk, 0),
+        qp=np.where(added, src % ranks.per_server, 0),
+        after=(first, new_index[summand[whole.after[waiting]]].astype(np.int32)),
+        description=name,
     )
+
+
+def by_chunk(sends: Sends) -> Sends:
+    """Return a send for each chunk."""
+    row, chunk, to = sends.chunks()
+    return Sends.make(sends.src[row], sends.dst[row], chunk, to=to, add=sends.add[row])
+
+
+def _require_nvlinks(program: Program, ranks: Ranks, src: NDArray[np.int32]) -> None:
+    if (ranks.nvlink[src] < 0).any():
+        raise ConfigError(
+            f"{program.name}: ranks of one server talk over NVLink, and {ranks.fabric.spec} has none that are joined: "
+            f"use weft.fabric.nvlink.join_nvlinks(fabric), or servers with GPUs"
+        )
 
 
 def whole_schedule(program: Program) -> Schedule:
@@ -76,11 +125,7 @@ def program_traffic(
     sends, per_server = whole.sends, ranks.per_server
     server = [np.asarray(end) // per_server for end in (sends.src, sends.dst)]
     inside = server[0] == server[1]
-    if (inside & (ranks.nvlink[sends.src] < 0)).any():
-        raise ConfigError(
-            f"{program.name}: ranks of one server talk over NVLink, and {ranks.fabric.spec} has none that are joined: "
-            f"use weft.fabric.nvlink.join_nvlinks(fabric), or servers with GPUs"
-        )
+    _require_nvlinks(program, ranks, sends.src[inside])
     rail = [ranks.rail_of[np.asarray(end) % per_server] for end in (sends.src, sends.dst)]
     hops = np.flatnonzero(~inside & (rail[0] != rail[1])) if pxn and ranks.pxn else np.zeros(0, int)
     leaves = rail[0].copy()
