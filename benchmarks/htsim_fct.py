@@ -51,16 +51,8 @@ def permutation(hosts: int, seed: int) -> list[str]:
 def run_htsim(program: str, hosts: int, matrix: Path) -> NDArray[np.float64]:
     """Return the completion time of each flow in microseconds."""
     words = f"-nodes {hosts} -linkspeed 400000 -mtu {PACKET_BYTES} -hop_latency 0.5 -strat ecmp_host -paths 1 -end 9000"
-    thresholds = ["-pfc_thresholds", str(PAUSE_PACKETS - 3), str(PAUSE_PACKETS)]
-    command = [
-        str(Path(program).resolve()),
-        *words.split(),
-        *thresholds,
-        "-tm",
-        str(matrix),
-        "-o",
-        str(matrix.with_suffix(".log")),
-    ]
+    files = f"-pfc_thresholds {PAUSE_PACKETS - 3} {PAUSE_PACKETS} -tm {matrix} -o {matrix.with_suffix('.log')}"
+    command = [str(Path(program).resolve()), *words.split(), *files.split()]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=matrix.parent)
     times_us = np.array([float(text) for text in FINISHED.findall(done.stdout)])
     if done.returncode or len(times_us) != hosts:
