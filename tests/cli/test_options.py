@@ -145,6 +145,10 @@ NCCL_CASES = {
         "all_gather star:hosts=1,server=dgx-b200 -b 1M -e 1G -f 32 -R 2",
         "--NCCL_SYM_TMA_ENABLE 1",
     ),
+    "--OFI_NCCL_TUNER_TYPE": (
+        "all_reduce star:hosts=4,server=dgx-h100+EFA-4x100,speed=400GbE -b 256M -e 256M",
+        "--OFI_NCCL_TUNER_TYPE Internal",
+    ),
     "--NCCL_SYM_GIN_KERNELS_ENABLE": (
         f"{TWO} -R 2".replace("all_reduce", "all_gather"),
         "--NCCL_SYM_GIN_KERNELS_ENABLE 0",

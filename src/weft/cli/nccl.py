@@ -67,6 +67,7 @@ def nccl(
     sym_ctas: Annotated[Whole, _variable("NCCL_SYM_CTAS")] = 0,
     sym_tma: Annotated[Literal[0, 1] | None, _variable("NCCL_SYM_TMA_ENABLE")] = None,
     sym_gin: Annotated[Literal[0, 1] | None, _variable("NCCL_SYM_GIN_KERNELS_ENABLE")] = None,
+    ofi_tuner: Annotated[Literal["Internal", "Region"] | None, _variable("OFI_NCCL_TUNER_TYPE")] = None,
     network: str | None = None,
     paths: str | None = None,
     plane_choice: str | None = None,
@@ -149,6 +150,8 @@ def nccl(
         1: symmetric kernels with the tensor memory accelerator, on Blackwell. [1 since NCCL 2.31]
     sym_gin
         0: without symmetric kernels between servers. [1]
+    ofi_tuner
+        Internal: without the tuner of AWS's plugin, which chooses over EFA on three and more servers. [Region]
     network
         Protocol: infiniband, omni-path, roce, roce-v1 or tcp. [that of the links; roce on Ethernet]
     paths
@@ -224,6 +227,7 @@ def nccl(
         sym_ctas=sym_ctas,
         sym_tma=None if sym_tma is None else sym_tma == 1,
         sym_gin=sym_gin != 0,
+        ofi_tuner=ofi_tuner != "Internal",
         prove=check != 0,
         options=nccl_options(network, paths, gpudirect=gpudirect, seed=seed, plane_choice=plane_choice),
     )

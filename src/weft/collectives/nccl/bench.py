@@ -111,6 +111,7 @@ class Settings:
     sym_ctas: int = 0  # NCCL_SYM_CTAS
     sym_tma: bool | None = None  # NCCL_SYM_TMA_ENABLE
     sym_gin: bool = True  # NCCL_SYM_GIN_KERNELS_ENABLE
+    ofi_tuner: bool = True  # OFI_NCCL_TUNER_TYPE
     prove: bool = True  # -c of nccl-tests: execute the algorithm's program and check what it computes
     options: Options = field(default_factory=lambda: Options(memory=Memory.GPUDIRECT))
 
@@ -163,6 +164,7 @@ class Settings:
             "NCCL_SYM_CTAS": self.sym_ctas or None,
             "NCCL_SYM_TMA_ENABLE": None if self.sym_tma is None else int(self.sym_tma),
             "NCCL_SYM_GIN_KERNELS_ENABLE": None if self.sym_gin else 0,
+            "OFI_NCCL_TUNER_TYPE": None if self.ofi_tuner else "Internal",
         }
         return {name: str(value) for name, value in variables.items() if value is not None}
 
@@ -185,6 +187,7 @@ class Settings:
             sym_ctas=self.sym_ctas,
             sym_tma=self.sym_tma,
             sym_gin=self.sym_gin,
+            ofi_tuner=self.ofi_tuner,
         )
 
     @property
@@ -321,6 +324,7 @@ _VARIABLES: dict[str, dict[str, Any]] = {  # fields of Settings, as they are whe
     "NCCL_SYM_CTAS": {"sym_ctas": 0},
     "NCCL_SYM_TMA_ENABLE": {"sym_tma": None},
     "NCCL_SYM_GIN_KERNELS_ENABLE": {"sym_gin": True},
+    "OFI_NCCL_TUNER_TYPE": {"ofi_tuner": True},
 }
 
 

@@ -77,6 +77,7 @@ class Cluster:
     sym_ctas: int = 0  # blocks of symmetric kernels; 0: as NCCL chooses: NCCL_SYM_CTAS
     sym_tma: bool | None = None  # NCCL_SYM_TMA_ENABLE; None: as the version has it
     sym_gin: bool = True  # symmetric kernels between NVLink domains: NCCL_SYM_GIN_KERNELS_ENABLE
+    ofi_tuner: bool = True  # the tuner of AWS's plugin, where EFA carries messages: OFI_NCCL_TUNER_TYPE
     nccl: str = ""  # version, 2.28; by default the newest that weft supports
 
     def __post_init__(self) -> None:

@@ -21,6 +21,7 @@ from weft.collectives.nccl.constants import constants
 from weft.collectives.nccl.graphs import Graphs, search
 from weft.collectives.nccl.ideal import TCP, TcpNetwork, ideal_networks
 from weft.collectives.nccl.network import Network, Networks
+from weft.collectives.nccl.ofi_tuner import TRANSPORT, platform_of, tuned_row
 from weft.collectives.nccl.pairs import pairs_channels, pairs_parts, pairs_protocol
 from weft.collectives.nccl.parts import parts
 from weft.collectives.nccl.symmetric import Kernel, check_kernel, kernels, pick
@@ -42,6 +43,10 @@ TCP_DOUBT = (
     "TCP: one core copies for each connection, 15 Gb/s of it, whatever the line carries. 400G is no faster than 100G, "
     "and up to 7 % slower where NCCL, which goes by the rate of the port, chooses LL128 instead of Simple. More "
     "connections (NCCL_NSOCKS_PERTHREAD) are not modelled"
+)
+_TUNED = (
+    "EFA: on three and more servers the tuner of AWS's plugin chooses, by its code of August 2026; published "
+    "runs are of two servers, where it does not. --OFI_NCCL_TUNER_TYPE Internal leaves the choice to NCCL"
 )
 _GUESSED = (
     "the server's template does not say its processors: the link between them is taken to be that of Intel's first "
@@ -93,6 +98,9 @@ class Estimate:
             _AMD: self.cluster.processor == Processor.AMD and self.cluster.nodes > 1 and not over_tcp,
             _SLINGSHOT: self.transport == "slingshot",
             TCP_DOUBT: over_tcp,
+            _TUNED: self.transport == TRANSPORT
+            and self.algorithm is not None
+            and platform_of(self.cluster) is not None,
             _GUESSED: self.cluster.guessed,
             _RACKS: self.cluster.nodes > 1 and self.cluster.gpus > SERVER_GPUS and self.cluster.nvswitch,
         }
@@ -163,7 +171,8 @@ def estimate(
         pieces = pairs_parts(cluster, collective, size_bytes, used, networks, time_constants, lanes, chunk_bytes)
     else:
         whole = graphs if graphs is not None else search(cluster)
-        row = _row(cluster, whole, collective, size_bytes, algorithm, protocol)
+        transport = any_network.transport if any_network else ""
+        row = _row(cluster, whole, collective, size_bytes, algorithm, protocol, transport)
         chosen, used, lanes = row.algorithm, row.protocol, channels or width(cluster, whole, row, size_bytes)[0]
         case = Case(
             cluster=cluster,
@@ -248,10 +257,13 @@ def _row(
     size_bytes: int,
     algorithm: Algorithm | None,
     protocol: Protocol | None,
+    transport: str,
 ) -> Row:
-    """Return NCCL's choice among the requested rows."""
+    """Return the choice of NCCL, or of its plugin, among the requested rows."""
     if algorithm is None and protocol is None:
-        return choose(cluster, collective, size_bytes, graphs=graphs).row
+        choice = choose(cluster, collective, size_bytes, graphs=graphs)
+        tuned = tuned_row(cluster, collective, size_bytes, choice.rows) if transport == TRANSPORT else None
+        return tuned or choice.row
     rows = [row for row in table(cluster, graphs, collective) if not row.off]
     matching = [row for row in rows if algorithm in (None, row.algorithm) and protocol in (None, row.protocol)]
     if not matching:
