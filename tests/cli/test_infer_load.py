@@ -80,6 +80,15 @@ def test_the_fewest_gpus_are_found(capsys):
     assert run(f"{words} --find rate", capsys)["requests_per_s"] > 5
 
 
+def test_decode_replicas_of_another_layout_survive_the_loss_of_one(capsys):
+    words = "--tp 2 --prefill 1 --decode 2 --decode-tp 1 --rate 10 --seconds 6 --fault dead:decode1@2s-4s"
+    facts = run(f"llama3-8b {words} --input-len 500 --output-len 60", capsys)
+    assert facts["gpus"] == 4
+    assert facts["throughput"]["retries"] > 0
+    app(f"infer llama3-8b {words} --input-len 500".split())
+    assert "1 prefill and 2 decode replicas of 2 and 1 × H100" in capsys.readouterr().out
+
+
 def test_answer_latencies_and_trust_come_first_and_explain_has_the_rest(capsys):
     app(f"infer {SMALL} --slo-ttft 2s".split())
     short = capsys.readouterr().out
@@ -107,6 +116,11 @@ def test_answer_latencies_and_trust_come_first_and_explain_has_the_rest(capsys):
         ("--rate 5 --prefill 1", "--prefill and --decode"),
         ("--rate 5 --handoff layers", "--handoff"),
         ("--rate 5 --find gpus", "objective"),
+        ("--rate 5 --decode-tp 2", "add --prefill and --decode"),
+        ("--rate 5 --prefill 1 --decode 1 --decode-tp 1", "changes nothing"),
+        ("--rate 5 --prefill 1 --decode 1 --decode-tp 5", "decode replicas: --tp 5 does not divide"),
+        ("--rate 5 --prefill 1 --decode 1 --decode-dp 2", "decode replicas: --dp and --ep share experts"),
+        ("--rate 5 --find layout --slo-tpot 30ms --decode-tp 2", "--find layout finds layouts"),
         ("--rate 5 --slo-ttft soon", "2s or 30ms"),
         ("--rate 5 --pareto", "means"),
         ("--rate 5 --find gpus --slo-ttft 1s --gpus 8", "leave out --gpus"),

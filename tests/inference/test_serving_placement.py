@@ -109,7 +109,7 @@ def test_a_dead_decode_replica_has_its_requests_computed_again(placement):
 
 def test_a_cut_rail_leaves_seven_adapters_to_its_replica(placement):
     name = placement.deployment.site.fabric.port(
-        int(placement.ports(prepare(placement.deployment.site.fabric))[0][0, 0])
+        int(placement.ports(prepare(placement.deployment.site.fabric))[0][0][0])
     ).name
     phases, (during, after), _ = run_with(placement, f"cut:{name}@20s-40s")
     caps = during.routes.most_byte_s.reshape(4, 4)

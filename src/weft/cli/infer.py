@@ -78,7 +78,7 @@ def _serve_traffic(
     model: str, where: Where, cut: Cut, requests: Requests, traffic: Traffic, serving: Serving, outputs: Outputs
 ) -> None:
     """Serve requests one by one."""
-    from weft.cli.infer_traffic import Plan, run_traffic
+    from weft.cli.infer_traffic import Run, fleet_of, run_traffic
     from weft.sim.engines import find_engine
 
     if replace(outputs, form=NO_OUTPUTS.form, explain=False) != NO_OUTPUTS:
@@ -89,16 +89,23 @@ def _serve_traffic(
         raise ConfigError("--explain is for one service: leave out --find")
     if serving.find == "gpus" and (where.gpus is not None or serving.prefill or serving.decode):
         raise ConfigError("--find gpus finds the number of GPUs and replicas: leave out --gpus, --prefill and --decode")
+    if serving.find == "layout":
+        _check_layouts(cut, serving)
     output = read_load(requests).output
-    plan = Plan(
-        find=lambda gpus: find(model, where if gpus is None else replace(where, gpus=gpus, servers=""), cut),
+    one = replace(where, gpus=None, servers="") if serving.find == "layout" else where
+
+    def find_one(gpus: int | None, sizes: Mapping[str, int]) -> Deployment:
+        return find(model, one if gpus is None else replace(one, gpus=gpus, servers=""), cut, sizes)
+
+    run = Run(
+        fleet=fleet_of(find_one, serving, find_engine(where.engine or "flow")),
         traffic=traffic,
         serving=serving,
         load_of=lambda other: read_traffic(other, requests.input_len, output, requests.concurrency, where.seed),
-        clock=find_engine(where.engine or "flow"),
+        most_gpus=where.gpus or _gpus_of_server(where),
     )
     with progress_bar(f"{model} on {where.fabric or 'its fabric'}") as change:
-        show = run_traffic(plan, outputs.form, lambda text: change(description=text), explain=outputs.explain)
+        show = run_traffic(run, outputs.form, lambda text: change(description=text), explain=outputs.explain)
     show()
 
 
@@ -107,6 +114,22 @@ def find(model: str, where: Where, cut: Cut, sizes: Mapping[str, int] | None = N
     from weft.inference.deployment import find_deployment
 
     return find_deployment(_named(model), where.fabric, **_place(where), **_fields(cut) | dict(sizes or {}))
+
+
+def _check_layouts(cut: Cut, serving: Serving) -> None:
+    sizes = [getattr(cut, name) > 1 for name in ("tp", "pp", "dp", "ep")]
+    decode = [getattr(serving, f"decode_{name}") for name in ("tp", "pp", "dp", "ep")]
+    if any(sizes) or any(decode) or serving.prefill or serving.decode:
+        raise ConfigError(
+            "--find layout finds layouts and replicas: leave out --tp, --pp, --dp, --ep, the same of decode replicas, "
+            "--prefill and --decode; --gpus is the most GPUs of a replica"
+        )
+
+
+def _gpus_of_server(where: Where) -> int:
+    from weft.training.site import find_site
+
+    return find_site(where.fabric, servers="" if where.fabric else "1", server=where.server).template.gpus
 
 
 def read_load(requests: Requests) -> Load:

@@ -10,10 +10,11 @@ from weft.cli.output import console, print_data, table
 from weft.version import __version__
 
 if TYPE_CHECKING:
+    from weft.inference.deployment import Deployment
     from weft.inference.serving.figures import Objective
+    from weft.inference.serving.fleet import Choice
     from weft.inference.serving.load import Load
     from weft.inference.serving.placement import Placement
-    from weft.inference.serving.search import Found
     from weft.inference.serving.service import Service
 
 
@@ -21,7 +22,10 @@ def title_of(placement: Placement) -> str:
     deployment = placement.deployment
     split = f"{placement.prefill} prefill and {placement.decode} decode" if placement.prefill else f"{placement.both}"
     replicas = "replica" if split == "1" else "replicas"
-    return f"{deployment.model.name}: {split} {replicas} of {deployment.replica_gpus} × {deployment.site.template.gpu}"
+    gpus = f"{deployment.replica_gpus}"
+    if placement.decoding is not None:
+        gpus += f" and {placement.decoding.replica_gpus}"
+    return f"{deployment.model.name}: {split} {replicas} of {gpus} × {deployment.site.template.gpu}"
 
 
 _LEAST_SHARE = 5e-4  # smaller parts are not printed
@@ -125,11 +129,12 @@ def _print_phases(facts: dict[str, Any]) -> None:
     console().print(table(f"{fault['fault']} from {fault['begin_s']:g} s to {end}", columns, rows))
 
 
-def print_found(found: list[Found], load: Load, objective: Objective, placement: Placement, form: Form) -> None:
+def print_found(choices: list[Choice], load: Load, objective: Objective, form: Form) -> None:
     from weft.inference.serving.figures import latencies, throughput
 
-    rows = []
-    for each in found:
+    rows: list[dict[str, Any]] = []
+    for choice in choices:
+        each = choice.found
         found_latencies = latencies(each.served)
         rows.append(
             {
@@ -137,6 +142,8 @@ def print_found(found: list[Found], load: Load, objective: Objective, placement:
                 "prefill": each.prefill,
                 "decode": each.replicas if each.prefill else 0,
                 "both": 0 if each.prefill else each.replicas,
+                "layout": _layout(choice.fleet.deployment),
+                "decode_layout": _layout(choice.fleet.decoding or choice.fleet.deployment) if each.prefill else "",
                 "max_batch": each.limits.max_num_seqs,
                 "ttft_p99_s": found_latencies["ttft"].p99_s,
                 "tpot_p99_s": found_latencies["tpot"].p99_s,
@@ -148,22 +155,41 @@ def print_found(found: list[Found], load: Load, objective: Objective, placement:
         return
     best = rows[0]
     split = (
-        f"prefill replicas: {best['prefill']}, decode replicas: {best['decode']}"
+        f"prefill replicas: {best['prefill']} ({best['layout']}), decode replicas: {best['decode']} "
+        f"({best['decode_layout']})"
         if best["prefill"]
-        else f"replicas for both phases: {best['both']}"
+        else f"replicas for both phases: {best['both']} ({best['layout']})"
     )
     out = console()
     out.print(
-        f"Fewest GPUs that keep {_show_objective(objective)} at {load.description}: {best['gpus']} ({split}).",
+        f"Fewest GPUs that keep {_show_objective(objective)} at {load.description}: {best['gpus']}; {split}.",
         markup=False,
     )
-    columns = ("GPUs", "prefill", "decode", "both", "batch", "TTFT p99 ms", "TPOT p99 ms", "tokens/s per GPU")
+    columns = (
+        "GPUs",
+        "prefill",
+        "decode",
+        "both",
+        "layout",
+        "to decode",
+        "batch",
+        "TTFT p99 ms",
+        "TPOT p99 ms",
+        "tokens/s per GPU",
+    )
     cells = [
-        (*list(row.values())[:5], 1000 * row["ttft_p99_s"], 1000 * row["tpot_p99_s"], row["tokens_per_s_per_gpu"])
+        (*list(row.values())[:7], 1000 * row["ttft_p99_s"], 1000 * row["tpot_p99_s"], row["tokens_per_s_per_gpu"])
         for row in rows
     ]
     out.print(table("Smallest services", columns, cells))
-    print_trust(placement)
+    print_trust(choices[0].placement)
+
+
+def _layout(deployment: Deployment) -> str:
+    """Format the layout of a replica: `tp 8`, `dp 32, ep 32`."""
+    from weft.inference.prediction import show_layout
+
+    return show_layout(deployment).partition(";")[0]
 
 
 def _show_objective(objective: Objective) -> str:

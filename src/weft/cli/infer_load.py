@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from weft.inference.serving.figures import Objective
     from weft.inference.serving.load import Load
 
+_SIZES = ("tp", "pp", "dp", "ep")
 _REQUESTS = 2000  # in a closed loop and an offline run
 
 
@@ -60,6 +61,14 @@ class Serving:
     """Disaggregated serving: replicas that prefill prompts. [every replica serves both phases]"""
     decode: Whole | None = None
     """Disaggregated serving: replicas that decode answers, after a hand-off of the KV cache over the fabric."""
+    decode_tp: Whole | None = None
+    """With --decode or --find gpus: tensor-parallel size of decode replicas. [--tp]"""
+    decode_pp: Whole | None = None
+    """The same: pipeline stages of decode replicas. [--pp]"""
+    decode_dp: Whole | None = None
+    """The same: attention ranks of decode replicas. [--dp]"""
+    decode_ep: Whole | None = None
+    """The same: GPUs over which a decode replica spreads the experts of a layer. [--ep]"""
     handoff: str | None = None
     """With --prefill: after (the KV cache moves when the prefill has ended) or layers (while it runs). [after]"""
     staging: Whole | None = None
@@ -80,7 +89,8 @@ class Serving:
     """Share of requests that must keep the objectives. [0.99]"""
     find: str | None = None
     """Find the best service: gpus (the fewest replicas that keep the objectives, over prefill and decode replicas and
-    batch sizes) or rate (the highest rate that the given replicas sustain)."""
+    batch sizes), layout (the same over layouts of up to --gpus for a replica, one server by default) or rate (the
+    highest rate that the given replicas sustain)."""
     fault: str | None = None
     """A fault: dead:decode1, dead:replica2, dead:leaf1, cut:dgx1/mlx5_0/1 or slow:leaf1/3=4xHDR, with
     times as in dead:leaf1@60s-120s. [for the middle third of the run]"""
@@ -131,7 +141,14 @@ def check_traffic(traffic: Traffic, serving: Serving, batch: int, phase: str, co
             "--handoff and --staging go with --prefill and --decode",
         ),
         (serving.handoff not in (None, "after", "layers"), "--handoff must be after or layers"),
-        (serving.find not in (None, "gpus", "rate"), f"--find must be gpus or rate, got {serving.find!r}"),
+        (
+            not (serving.decode or serving.find) and any(getattr(serving, f"decode_{name}") for name in _SIZES),
+            "--decode-tp, --decode-pp, --decode-dp and --decode-ep are of decode replicas: add --prefill and --decode",
+        ),
+        (
+            serving.find not in (None, "gpus", "layout", "rate"),
+            f"--find must be gpus, layout or rate, got {serving.find!r}",
+        ),
         (
             serving.find and not (serving.slo_ttft or serving.slo_tpot),
             "--find needs an objective: --slo-ttft 2s or --slo-tpot 30ms",

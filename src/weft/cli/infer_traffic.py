@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from math import inf
@@ -19,95 +19,83 @@ if TYPE_CHECKING:
     from weft.fabric.prices import Band
     from weft.inference.deployment import Deployment
     from weft.inference.serving.figures import Objective
+    from weft.inference.serving.fleet import Choice, Find, Fleet
     from weft.inference.serving.load import Load
     from weft.inference.serving.placement import Placement
     from weft.inference.serving.run import Served
-    from weft.inference.serving.search import Found
-    from weft.inference.serving.service import Limits, Service
-    from weft.inference.table import StepTable
+    from weft.inference.serving.service import Service
     from weft.sim.result import Engine as Clock
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Plan:
-    """A deployment to serve a load: how many replicas, and how services are built."""
+class Run:
+    """A load to serve, and the fleet that serves it."""
 
-    find: Callable[[int | None], Deployment]  # deployment with so many GPUs; None: those of the options
+    fleet: Fleet
     traffic: Traffic
     serving: Serving
     load_of: Callable[[Traffic], Load]
-    clock: Clock
+    most_gpus: int  # of a replica, in a search over layouts
 
     @cached_property
     def load(self) -> Load:
         return self.load_of(self.traffic)
 
-    def place(self, prefill: int, others: int) -> Placement:
-        """Place replicas on the given fabric, or on one of the catalog that is large enough."""
-        from weft.inference.serving.placement import Placement
 
-        one = self.deployment
-        needed = (prefill + others) * one.replica_gpus
-        deployment = one if needed <= one.site.gpus or one.site.interconnect is None else self.find(_whole(needed, one))
-        counts = {"prefill": prefill, "decode": others} if prefill else {"both": others}
-        return Placement(deployment=deployment, **counts)
+def fleet_of(find: Find, serving: Serving, clock: Clock) -> Fleet:
+    """Return the fleet of the options of a service; `find` returns its deployments."""
+    import msgspec
 
-    @cached_property
-    def deployment(self) -> Deployment:
-        import msgspec
+    from weft.inference.serving.fleet import Fleet
 
-        deployment = self.find(None)
-        share = self.serving.gpu_memory_utilization
+    share = serving.gpu_memory_utilization
+    if share is not None and not 0 < share <= 1:
+        raise ConfigError(f"--gpu-memory-utilization must be in (0, 1], got {share:g}")
+
+    def find_with_memory(gpus: int | None, sizes: Mapping[str, int]) -> Deployment:
+        deployment = find(gpus, sizes)
         if share is None:
             return deployment
-        if not 0 < share <= 1:
-            raise ConfigError(f"--gpu-memory-utilization must be in (0, 1], got {share:g}")
         return replace(deployment, engine=msgspec.structs.replace(deployment.engine, memory=share))
 
-    @property
-    def limits(self) -> Limits:
-        from weft.inference.serving.placement import limits_of
-
-        serving = self.serving
-        return limits_of(
-            self.deployment, chunked_prefill=serving.chunked_prefill, prefix_caching=serving.prefix_caching
-        )
-
-    def build(self, placement: Placement, step: StepTable, limits: Limits) -> Service:
-        from weft.inference.serving.placement import build_service
-
-        options: dict[str, Any] = {"router": self.serving.router}
-        if placement.prefill:
-            options |= {"streams": self.serving.handoff == "layers", "staging": self.serving.staging}
-        return build_service(placement, step, limits, **options)
+    sizes = {name: getattr(serving, f"decode_{name}") for name in ("tp", "pp", "dp", "ep")}
+    return Fleet(
+        find=find_with_memory,
+        decode_sizes={name: size for name, size in sizes.items() if size is not None},
+        limits={"chunked_prefill": serving.chunked_prefill, "prefix_caching": serving.prefix_caching},
+        options={"router": serving.router},
+        handoff={"streams": serving.handoff == "layers", "staging": serving.staging},
+        clock=clock,
+    )
 
 
-def _whole(gpus: int, deployment: Deployment) -> int:
-    """Return a number of GPUs that servers have: part of one, or all of each."""
-    each = deployment.site.template.gpus
-    return gpus if gpus < each else -(-gpus // each) * each
-
-
-def run_traffic(plan: Plan, form: Form, say: Callable[[str], None], *, explain: bool) -> Callable[[], None]:
+def run_traffic(run: Run, form: Form, say: Callable[[str], None], *, explain: bool) -> Callable[[], None]:
     """Serve the load, or search; return the function that prints the result."""
-    serving = plan.serving
+    serving, fleet = run.serving, run.fleet
     objective = objective_of(serving)
-    if serving.find == "gpus":
+    if serving.find in ("gpus", "layout"):
         assert objective is not None
-        return partial(
-            tables.print_found, _search_gpus(plan, objective, say), plan.load, objective, plan.place(0, 1), form
-        )
-    placement = plan.place(serving.prefill or 0, serving.decode or 0) if serving.prefill or serving.decode else None
-    placement = placement or plan.place(0, plan.deployment.replicas)
-    step = placement.tables(plan.load.mean_tokens, plan.clock)
-    service = plan.build(placement, step, plan.limits)
+        return partial(tables.print_found, _search(run, objective, say), run.load, objective, form)
+    if serving.prefill or serving.decode:
+        placement = fleet.place(serving.prefill or 0, serving.decode or 0)
+    else:
+        placement = fleet.place(0, fleet.deployment.replicas)
+    service = fleet.build(placement, placement.tables(run.load.mean_tokens, fleet.clock))
     if serving.find == "rate":
         assert objective is not None
         return partial(
-            tables.print_rate, _search_rate(plan, service, objective, say), service, objective, placement, form
+            tables.print_rate, _search_rate(run, service, objective, say), service, objective, placement, form
         )
-    facts = _serve(plan, placement, service, objective)
+    facts = _serve(run, placement, service, objective)
     return partial(_print, facts, placement, serving, form, explain=explain)
+
+
+def _search(run: Run, objective: Objective, say: Callable[[str], None]) -> list[Choice]:
+    from weft.inference.serving.fleet import find_services, over_layouts
+
+    if run.serving.find == "gpus":
+        return find_services(run.fleet, run.load, objective, say)
+    return over_layouts(run.fleet, run.most_gpus, run.load, objective, say)
 
 
 def _print(facts: dict[str, Any], placement: Placement, serving: Serving, form: Form, *, explain: bool) -> None:
@@ -118,21 +106,21 @@ def _print(facts: dict[str, Any], placement: Placement, serving: Serving, form: 
         report_written(serving.write_requests, serving.picture_cdf)
 
 
-def _serve(plan: Plan, placement: Placement, service: Service, objective: Objective | None) -> dict[str, Any]:
+def _serve(run: Run, placement: Placement, service: Service, objective: Objective | None) -> dict[str, Any]:
     """Serve the load, write files and return the figures."""
     from weft.inference.serving.disturbances import Disturbance, compare_phases, phases_of
     from weft.inference.serving.figures import report
     from weft.inference.serving.output import draw_latencies, write_requests
     from weft.inference.serving.run import serve
 
-    serving, fault = plan.serving, None
+    serving, fault = run.serving, None
     phases: tuple[Any, ...] = ()
     if serving.fault is not None:
-        if not plan.load.arrival_s[-1] > 0:
+        if not run.load.arrival_s[-1] > 0:
             raise ConfigError("--fault needs requests over some time: use --rate or --request-trace")
-        fault = Disturbance.parse(serving.fault, float(plan.load.arrival_s[-1]))
-        phases = phases_of(fault, placement, plan.load.mean_tokens, clock=plan.clock)
-    served = serve(service, plan.load, phases=phases)
+        fault = Disturbance.parse(serving.fault, float(run.load.arrival_s[-1]))
+        phases = phases_of(fault, placement, run.load.mean_tokens, clock=run.fleet.clock)
+    served = serve(service, run.load, phases=phases)
     if serving.write_requests is not None:
         write_requests(serving.write_requests, served)
     if serving.picture_cdf is not None:
@@ -155,33 +143,13 @@ def _serve(plan: Plan, placement: Placement, service: Service, objective: Object
     return facts
 
 
-def _search_gpus(plan: Plan, objective: Objective, say: Callable[[str], None]) -> list[Found]:
-    from weft.inference.serving.search import batch_sizes, find_smallest
-
-    step = plan.place(0, 1).tables(plan.load.mean_tokens, plan.clock)
-
-    def build(prefill: int, others: int, limits: Limits) -> Service:
-        return plan.build(plan.place(prefill, others), step, limits)
-
-    batches = batch_sizes(plan.limits)
-    results: list[Found] = []
-    for disaggregated in (False, True):
-        results += find_smallest(build, plan.load, objective, batches, disaggregated=disaggregated, say=say)
-    if not results:
-        raise ConfigError(
-            "no number of replicas keeps the objective: a request alone may take longer. Allow more time, or use more "
-            "GPUs for each replica (--tp)"
-        )
-    return sorted(results, key=lambda result: result.gpus)
-
-
-def _search_rate(plan: Plan, service: Service, objective: Objective, say: Callable[[str], None]) -> float:
+def _search_rate(run: Run, service: Service, objective: Objective, say: Callable[[str], None]) -> float:
     from weft.inference.serving.search import find_rate
 
     def load_at(rate: float) -> Load:
-        return plan.load_of(replace(plan.traffic, rate=rate))
+        return run.load_of(replace(run.traffic, rate=rate))
 
-    return find_rate(service, load_at, objective, plan.traffic.rate or 1.0, say)
+    return find_rate(service, load_at, objective, run.traffic.rate or 1.0, say)
 
 
 def _usd(placement: Placement, served: Served) -> Band | None:

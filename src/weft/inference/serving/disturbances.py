@@ -75,12 +75,10 @@ def phases_of(
     alive = broken.ports(fabric)[1]
     if not alive.any():
         raise ConfigError(f"--fault {disturbance.text} cuts off all replicas")
-    table: StepTable | None = None
-    if broken.deployment.replica_gpus > broken.deployment.site.template.gpus:
-        table = broken.tables(mean_tokens, clock)
-    pools = 1 if placement.both else 2
+    tables: tuple[StepTable, ...] | None = None
+    if max(each.replica_gpus for each in broken.pools) > broken.deployment.site.template.gpus:
+        tables = broken.tables(mean_tokens, clock)
     routes = None if placement.both else broken.routes(fabric, adapter_share)[0]
-    tables = None if table is None else (table,) * pools
     return (Phase(start_s=disturbance.begin_s, alive=alive, tables=tables, routes=routes), *after)
 
 

@@ -1,14 +1,16 @@
 """Replicas of a deployment on the servers of its site, and hand-offs over the fabric's routes.
 
-Replica i has the GPUs from i · replica_gpus on, in the order of the servers. GPU k of a prefill replica sends its part
-of a KV cache to GPU k of the decode replica, from its adapter to the other's; links between are shared by all hand-offs
-under way. Inside a server NVLink carries them.
+Replicas have consecutive GPUs in the order of the servers; decode replicas follow the prefill replicas, from a multiple
+of their own size on. GPUs of a prefill replica send their parts of a KV cache to those of the decode replica that need
+them (`resharding`), from adapter to adapter; links between are shared by all hand-offs under way. Inside a server
+NVLink carries them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -19,6 +21,7 @@ from weft.errors import ConfigError
 from weft.fabric.model import Fabric
 from weft.inference.communication import Exchange
 from weft.inference.deployment import Deployment
+from weft.inference.serving.resharding import Part, find_parts
 from weft.inference.serving.service import Limits, Pool, Routes, Service
 from weft.inference.serving.state import Role
 from weft.inference.step import Step
@@ -43,20 +46,42 @@ class Placement:
     prefill: int = 0
     decode: int = 0
     both: int = 0
+    decoding: Deployment | None = None  # of decode replicas with another layout; None: as `deployment`
 
     def __post_init__(self) -> None:
         if bool(self.both) == bool(self.prefill or self.decode) or bool(self.prefill) != bool(self.decode):
             raise ConfigError("give --prefill and --decode, both 1 or more, or neither")
-        gpus, needed = self.deployment.site.gpus, self.replicas * self.deployment.replica_gpus
-        if needed > gpus:
+        gpus = self.deployment.site.gpus
+        if self.gpus > gpus:
+            sizes = dict.fromkeys(str(each.replica_gpus) for each in self.pools)
             raise ConfigError(
-                f"{self.replicas:,} replicas of {self.deployment.replica_gpus} GPUs need {needed:,}, and there are "
-                f"{gpus:,}: give --gpus {needed}, or fewer replicas"
+                f"{self.replicas:,} replicas of {' and '.join(sizes)} GPUs need {self.gpus:,}, and there are "
+                f"{gpus:,}: give --gpus {self.gpus}, or fewer replicas"
             )
 
     @property
     def replicas(self) -> int:
         return self.both or self.prefill + self.decode
+
+    @property
+    def decoder(self) -> Deployment:
+        """Return the deployment of decode replicas."""
+        return self.decoding or self.deployment
+
+    @property
+    def pools(self) -> tuple[Deployment, ...]:
+        """Return the deployment of each pool."""
+        return (self.deployment,) if self.both else (self.deployment, self.decoder)
+
+    @property
+    def gpus(self) -> int:
+        """Return the GPUs up to the last of a replica: before decode replicas a few may be free."""
+        return self._decode_start + self.decode * self.decoder.replica_gpus
+
+    @property
+    def _decode_start(self) -> int:
+        filled = (self.both or self.prefill) * self.deployment.replica_gpus
+        return -(-filled // self.decoder.replica_gpus) * self.decoder.replica_gpus if self.decode else filled
 
     @property
     def names(self) -> list[str]:
@@ -65,45 +90,59 @@ class Placement:
             return [f"replica{i + 1}" for i in range(self.both)]
         return [f"prefill{i + 1}" for i in range(self.prefill)] + [f"decode{i + 1}" for i in range(self.decode)]
 
-    def tables(self, mean_tokens: float, clock: Clock | None = None) -> StepTable:
-        """Return the step times of a replica."""
-        return tabulate(self.deployment, Step(self.deployment, Exchange(self.deployment, clock)), context=mean_tokens)
+    def tables(self, mean_tokens: float, clock: Clock | None = None) -> tuple[StepTable, ...]:
+        """Return the step times of a replica of each pool."""
+        different = dict.fromkeys(self.pools)
+        tables = {each: tabulate(each, Step(each, Exchange(each, clock)), context=mean_tokens) for each in different}
+        return tuple(tables[each] for each in self.pools)
 
-    def ports(self, fabric: Fabric) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Return the slot of the port of each GPU ([replica, GPU]), and the replicas whose GPUs all have one."""
+    @property
+    def gpus_of(self) -> list[range]:
+        """Return the GPUs of each replica."""
+        one, other = self.deployment.replica_gpus, self.decoder.replica_gpus
+        starts = [i * one for i in range(self.both or self.prefill)]
+        later = [self._decode_start + i * other for i in range(self.decode)]
+        return [range(at, at + one) for at in starts] + [range(at, at + other) for at in later]
+
+    def ports(self, fabric: Fabric) -> tuple[list[NDArray[np.int64]], NDArray[np.bool_]]:
+        """Return the slot of the port of each GPU, by replica, and the replicas whose GPUs all have one."""
         site = self.deployment.site
-        each, count = site.template.gpus, self.deployment.replica_gpus
+        each = site.template.gpus
         servers = site.names or compute_servers(site.fabric)[: site.servers]
         adapters = adapters_by_host(fabric)
-        slots = np.full((self.replicas, count), -1, np.int64)
-        for i in range(self.replicas):
-            for k in range(count):
-                server, rank = divmod(i * count + k, each)
+        slots = []
+        for gpus in self.gpus_of:
+            slots.append(np.full(len(gpus), -1, np.int64))
+            for k, gpu in enumerate(gpus):
+                server, rank = divmod(gpu, each)
                 nodes = adapters.get(servers[server], [])
                 if len(nodes) == each:
-                    slots[i, k] = fabric.first_port[nodes[rank]] + 1
-        return slots, slots.min(axis=1) >= 0
+                    slots[-1][k] = fabric.first_port[nodes[rank]] + 1
+        return slots, np.array([row.min() >= 0 for row in slots])
 
-    def servers(self) -> NDArray[np.int64]:
-        """Return the server of each GPU ([replica, GPU])."""
-        count = self.deployment.replica_gpus
-        gpus = np.arange(self.replicas * count).reshape(self.replicas, count)
-        servers: NDArray[np.int64] = gpus // self.deployment.site.template.gpus
-        return servers
+    @cached_property
+    def parts(self) -> list[list[Part]]:
+        """Return the parts of a hand-off, for each pair of attention ranks."""
+        return find_parts(self.deployment, self.decoder)
 
     def routes(self, fabric: Fabric, adapter_share: float = ADAPTER_SHARE) -> tuple[Routes, NDArray[np.bool_]]:
         """Return the routes of hand-offs, and the replicas that are connected."""
         slots, alive = self.ports(fabric)
-        servers = self.servers()
+        each = self.deployment.site.template.gpus
+        servers = [np.array(gpus) // each for gpus in self.gpus_of]
         pairs = [(p, self.prefill + d) for p in range(self.prefill) for d in range(self.decode)]
         pairs = [(p, d) for p, d in pairs if alive[p] and alive[d]]
-        outside = [(p, d) for p, d in pairs if (servers[p] != servers[d]).any()]
-        links = _links(fabric, [(slots[p], slots[d]) for p, d in outside], self.deployment.site.options)
+        outside = [
+            (p, d)
+            for p, d in pairs
+            if any(servers[p][part.source] != servers[d][part.target] for ranks in self.parts for part in ranks)
+        ]
+        links = _links(fabric, [(slots[p], slots[d]) for p, d in outside], self.parts, self.deployment.site.options)
         caps = np.zeros((self.replicas, self.replicas))
         for p, d in pairs:
             caps[p, d] = self._inside_byte_s()
         for (p, d), alone_byte_s in zip(outside, links.alone_byte_s, strict=True):
-            caps[p, d] = min(caps[p, d], adapter_share * alone_byte_s * self._holders())
+            caps[p, d] = min(caps[p, d], adapter_share * alone_byte_s)
         parts = {pair: (links.link[i], links.share[i]) for i, pair in enumerate(outside)}
         nothing = np.zeros(0, np.int32), np.zeros(0)
         rows = [parts.get((p, d), nothing) for p in range(self.replicas) for d in range(self.replicas)]
@@ -116,13 +155,13 @@ class Placement:
         ), alive
 
     def _inside_byte_s(self) -> float:
-        """Return the rate between two replicas in one server: NVLink, or PCIe."""
+        """Return the rate between two replicas in one server, by NVLink or PCIe: that of the busiest GPU."""
         cluster = self.deployment.site.cluster
-        return 1e9 * (cluster.nvlink_gbyte_s or cluster.slot_gbyte_s) * self.deployment.tp * self.deployment.pp
-
-    def _holders(self) -> float:
-        """Return the share of a replica's GPUs that hold the KV cache of one request."""
-        return self.deployment.tp * self.deployment.pp / self.deployment.replica_gpus
+        load: dict[tuple[str, int], float] = {}
+        for part in self.parts[0]:
+            for end in (("source", part.source), ("target", part.target)):
+                load[end] = load.get(end, 0.0) + part.share
+        return 1e9 * (cluster.nvlink_gbyte_s or cluster.slot_gbyte_s) / max(load.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -133,21 +172,33 @@ class _Links:
     capacity_byte_s: NDArray[np.float64]
 
 
-def _links(fabric: Fabric, pairs: Sequence[tuple[NDArray[np.int64], NDArray[np.int64]]], options: Any) -> _Links:
-    """Return the link classes of each hand-off, whose bytes leave and arrive by several ports."""
+def _links(
+    fabric: Fabric,
+    pairs: Sequence[tuple[NDArray[np.int64], NDArray[np.int64]]],
+    parts: Sequence[Sequence[Part]],
+    options: Any,
+) -> _Links:
+    """Return the link classes of each hand-off, whose parts leave and arrive by several ports."""
     if not pairs:
         return _Links(link=[], share=[], alone_byte_s=[], capacity_byte_s=np.ones(1))
-    src, dst = (np.concatenate([pair[end] for pair in pairs]).astype(np.int32) for end in (0, 1))
+    sent = [(i, part) for i, ranks in enumerate(parts) for part in ranks]
+    source, target = (np.array([getattr(part, end) for _, part in sent]) for end in ("source", "target"))
+    src = np.concatenate([slots[source] for slots, _ in pairs]).astype(np.int32)
+    dst = np.concatenate([slots[target] for _, slots in pairs]).astype(np.int32)
     flows_plan = plan(fabric, Traffic.make(src, dst, 1 << 20, description="hand-offs"), options)
     state, qp = flows_plan.state, np.asarray(flows_plan.posting.messages.qp)
     capacity = np.asarray(state.classes.capacity) * _BYTE_PS
     load = np.zeros((len(pairs), len(capacity)))  # share of a hand-off's bytes on a link of each class
-    at = 0
-    for pair, (sources, _) in enumerate(pairs):
-        flows, at = qp[at : at + len(sources)], at + len(sources)
-        for flow in flows.tolist():
+    alone_byte_s = []
+    flows = iter(qp.tolist())
+    for pair in range(len(pairs)):
+        own = np.zeros((len(parts), len(capacity)))  # for each pair of attention ranks
+        for ranks, part in sent:
+            flow = next(flows)
             nodes = slice(state.node_first[flow], state.node_first[flow + 1])
-            np.add.at(load[pair], state.node_class[nodes], state.node_share[nodes] / len(sources))
+            np.add.at(own[ranks], state.node_class[nodes], part.share * state.node_share[nodes])
+        load[pair] = own.mean(axis=0)
+        alone_byte_s.append(float((1 / (own / capacity).max(axis=1)).min()))
     load, of = np.unique(load.round(12), axis=1, return_inverse=True)  # the rails of two replicas carry the same bytes
     least = np.full(load.shape[1], np.inf)
     np.minimum.at(least, of.ravel(), capacity)
@@ -155,7 +206,7 @@ def _links(fabric: Fabric, pairs: Sequence[tuple[NDArray[np.int64], NDArray[np.i
     return _Links(
         link=used,
         share=[row[links] for row, links in zip(load, used, strict=True)],
-        alone_byte_s=[float((least[links] / row[links]).min()) for row, links in zip(load, used, strict=True)],
+        alone_byte_s=alone_byte_s,
         capacity_byte_s=least,
     )
 
@@ -173,22 +224,29 @@ def limits_of(deployment: Deployment, **changes: Any) -> Limits:
 
 def build_service(
     placement: Placement,
-    table: StepTable,
+    tables: StepTable | Sequence[StepTable],
     limits: Limits,
     *,
+    decode_limits: Limits | None = None,
     fabric: Fabric | None = None,
     setup_s: float = SETUP_S,
     adapter_share: float = ADAPTER_SHARE,
     **options: Any,
 ) -> Service:
-    """Return the replicas as a service, with hand-offs over the routes of the fabric."""
+    """Return the replicas as a service, with hand-offs over the routes of the fabric.
+
+    tables: of each pool, or one for all. decode_limits: of decode replicas, if they are others than `limits`.
+    """
     deployment = placement.deployment
+    each = (tables,) * len(placement.pools) if isinstance(tables, StepTable) else tables
     if placement.both:
-        return Service(pools=(Pool(table=table, replicas=placement.both, limits=limits),), **options)
+        return Service(pools=(Pool(table=each[0], replicas=placement.both, limits=limits),), **options)
     routes, _ = placement.routes(fabric or prepare(deployment.site.fabric), adapter_share)
-    pools = ((Role.PREFILL, placement.prefill), (Role.DECODE, placement.decode))
     return Service(
-        pools=tuple(Pool(table=table, replicas=count, role=role, limits=limits) for role, count in pools),
+        pools=(
+            Pool(table=each[0], replicas=placement.prefill, role=Role.PREFILL, limits=limits),
+            Pool(table=each[1], replicas=placement.decode, role=Role.DECODE, limits=decode_limits or limits),
+        ),
         routes=routes,
         setup_s=setup_s,
         layers=deployment.model.layers,
@@ -198,5 +256,18 @@ def build_service(
 
 def break_site(placement: Placement, fabric: Fabric) -> Placement:
     """Return the same replicas on a fabric with faults."""
-    site = replace(placement.deployment.site, fabric=fabric, interconnect=None)
-    return replace(placement, deployment=replace(placement.deployment, site=site))
+    deployment = placement.deployment
+    deployment = replace(deployment, site=replace(deployment.site, fabric=fabric, interconnect=None))
+    return place_pools(
+        deployment, placement.decoding, prefill=placement.prefill, decode=placement.decode, both=placement.both
+    )
+
+
+def place_pools(deployment: Deployment, decoding: Deployment | None, **replicas: int) -> Placement:
+    """Return replicas on the site of a deployment; those of `decoding` have its layout there."""
+    if decoding is not None and replicas.get("decode"):
+        try:
+            decoding = replace(decoding, site=deployment.site)
+        except ConfigError as error:
+            raise ConfigError(f"decode replicas: {error}") from None
+    return Placement(deployment=deployment, decoding=decoding if replicas.get("decode") else None, **replicas)

@@ -218,7 +218,7 @@ def _rules(service: Service, load: Load) -> Records:
     rules, limits = records(1, RULES), service.pools[0].limits
     rules.accepted, rules.tokens = limits.accepted, 1 + limits.draft_tokens
     rules.waste = limits.block_size // 2
-    rules.kv_bytes, rules.setup_s = service.pools[0].table.kv_bytes_per_token, service.setup_s
+    rules.kv_bytes, rules.setup_s = service.pools[-1].table.kv_bytes_per_token, service.setup_s  # as decode needs them
     rules.think_s, rules.layers, rules.block = load.think_s, service.layers, load.block_tokens
     rules.router, rules.streams = ROUTERS[service.router], service.streams
     rules.chunked, rules.mixed = limits.chunked_prefill, limits.scheduler == "vllm"

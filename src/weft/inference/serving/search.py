@@ -123,8 +123,9 @@ def _is_hopeless(served: Served, objective: Objective) -> bool:
 
 def _find_pair(build: Build, load: Load, objective: Objective, limits: Limits, say: Say) -> Found | None:
     """Add replicas to the phase that breaks the objective until neither does."""
-    table = build(1, 1, limits).pools[0].table
-    prefill, decode = (max(1, ceil(0.7 * count)) for count in fewest(table, limits, load))
+    of_prefill, of_decode = build(1, 1, limits).pools
+    busy = fewest(of_prefill.table, of_prefill.limits, load)[0], fewest(of_decode.table, of_decode.limits, load)[1]
+    prefill, decode = (max(1, ceil(0.7 * count)) for count in busy)
     while prefill + decode <= MOST_REPLICAS:
         say(f"{prefill} prefill and {decode} decode replicas, batches of {limits.max_num_seqs}")
         served = serve(build(prefill, decode, limits), load)
