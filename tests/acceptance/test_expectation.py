@@ -15,6 +15,7 @@ from weft.acceptance.outputs import Output
 from weft.acceptance.prediction import Curve, Suite, place_setup, predict, programs, suite_of
 from weft.cli import main
 from weft.collectives.nccl import calibration
+from weft.collectives.nccl.rccl import calibration as rccl
 from weft.errors import ConfigError
 from weft.fabric.rates import Technology
 from weft.sim import calibration as limits
@@ -328,3 +329,17 @@ def test_paths_of_ethernet_collide_by_other_hashes_or_by_a_hash_at_all():
     assert [setup.seed for setup in causes._collide(msgspec.structs.replace(roce, paths="ecmp"))] == [2, 3, 4, 5]
     assert [setup.paths for setup in causes._collide(msgspec.structs.replace(roce, paths="adaptive"))] == ["ecmp"]
     assert [setup.ipoib for setup in causes._use_tcp(roce)] == [False, False]
+
+
+def test_a_published_run_of_rccl_tests_passes_and_one_with_half_the_links_fails():
+    """AMD's own eight MI300X, beyond the first sizes, which are slow to warm up; and the same at half its rate."""
+    setup = Setup(spec="star:hosts=1,server=amd-mi300x")
+    curve = predict(setup, "all_reduce_perf")
+    healthy = Expectation(setup=setup, servers=1, ranks=8, tests=(curve,))
+    rows = {size: us for size, us in rccl.runs()[0].rows if size > 512}
+    output = Output(source="aac8", program="all_reduce_perf", sizes_bytes=[*rows], values=[*rows.values()])
+    assert check(healthy, output).passed
+    slow = Output(
+        source="slow", program=output.program, sizes_bytes=output.sizes_bytes, values=[2 * us for us in output.values]
+    )
+    assert not check(healthy, slow).passed

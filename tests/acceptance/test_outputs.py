@@ -177,3 +177,12 @@ def test_json_without_devices_has_no_ranks_and_rows_without_a_time_are_left_out(
     rows = [{"size": size, "out_of_place": {"time": time}} for size, time in ((8, 0.0), (16, 0.5))]
     (output,) = read_outputs(written(tmp_path, "\n " + json.dumps({"args": ["x_perf"], "results": rows})))
     assert (output.program, output.ranks, output.sizes_bytes, output.values) == ("x_perf", None, [16], [0.5])
+
+
+def test_rccl_tests_are_read_with_the_names_of_amds_gpus(tmp_path):
+    """rccl-tests print their version without a #, and busbw as nccl-tests."""
+    text = NCCL.replace("NVIDIA H100 80GB HBM3", "AMD Instinct MI300X").replace(
+        "# Collective test", "rccl-tests: Version develop:5272cd1\n# Collective test"
+    )
+    (output,) = read_outputs(written(tmp_path, text))
+    assert (output.program, output.ranks, output.values) == ("all_reduce_perf", 16, [63.93, 43370.0])

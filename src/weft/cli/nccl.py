@@ -91,7 +91,7 @@ def nccl(
     ----------
     collective
         all_reduce, or its name in PyTorch, MPI, NCCL or nccl-tests: AllReduce, MPI_Allreduce, all_reduce_perf; or
-        `calibration`, alone or with the name of a published run.
+        `calibration`, alone, with the name of a published run, or with `rccl` for AMD's GPUs.
     spec
         A topology, `superpod:su=1`, or the path of a file. Its servers must have GPUs.
     min_bytes
@@ -306,6 +306,9 @@ def _place(spec: str, servers: str, faults: Sequence[str]) -> Ranks:
 def _calibrate(name: str, form: Form) -> None:
     from weft.collectives.nccl import calibration, cross_validation
 
+    if name == "rccl":
+        _calibrate_rccl(form)
+        return
     chosen = (calibration.find(name),) if name else calibration.runs()
     if form.is_data:
         print_data(form, [_run_facts(run) for run in chosen], "figures")
@@ -321,6 +324,34 @@ def _calibrate(name: str, form: Form) -> None:
         out.print(table("Each cluster left out: constants fitted without it, bands by the others", columns, rows))
         out.print(table("The same by class, the largest error first", *cross_validation.class_table()))
         out.print(note, markup=False)
+
+
+def _calibrate_rccl(form: Form) -> None:
+    from weft.collectives.nccl.rccl import calibration
+
+    if form.is_data:
+        facts = [
+            {
+                "run": figure.run,
+                "cluster": figure.cluster,
+                "size_bytes": figure.size_bytes,
+                "measured_us": figure.measured,
+                "simulated_us": figure.predicted,
+                "error": figure.error,
+                "algorithm": figure.timing.name,
+            }
+            for run in calibration.runs()
+            for figure in calibration.compare(run)
+        ]
+        print_data(form, facts, "figures")
+        return
+    out = console()
+    out.print(table("Published runs of rccl-tests, and how far weft is off", *calibration.calibration_table()))
+    with progress_bar("leaving out each machine"):
+        columns, rows, note = calibration.cross_validation_table()
+    out.print(table("Each machine left out: constants fitted without it, bands by the others", columns, rows))
+    out.print(table("The same by class, the largest error first", *calibration.class_table()))
+    out.print(note, markup=False)
 
 
 def _run_facts(run: Run) -> dict[str, Any]:

@@ -26,14 +26,15 @@ def server(
 ) -> None:
     """Import a template of your own server.
 
-    Reads `nvidia-smi topo -m` or NCCL's topology XML.
+    Reads `nvidia-smi topo -m`, `rocm-smi --showtopo` or NCCL's topology XML.
 
     Parameters
     ----------
     action
         import.
     path
-        The output of `nvidia-smi topo -m`, or the file of NCCL_TOPO_DUMP_FILE; - is standard input.
+        The output of `nvidia-smi topo -m` or `rocm-smi --showtopo`, or the file of NCCL_TOPO_DUMP_FILE; - is standard
+        input.
     output
         The file to write, a template, .yaml; - for standard output.
     gpu
@@ -43,7 +44,7 @@ def server(
     storage_adapter
         Model of the other adapters. [from the file, else as --adapter]
     compute
-        The rails in order: mlx5_0,mlx5_3. [the adapters that share a PCIe switch with a GPU]
+        The rails in order: mlx5_0,mlx5_3. Required for rocm-smi. [the adapters that share a PCIe switch with a GPU]
     height_u
         Height in rack units.
     """

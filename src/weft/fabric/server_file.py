@@ -223,7 +223,8 @@ class _Check:
             if sum(links_to.values()) > most:
                 self.doc.refuse((key,), f"at most {most} links of {gpu}, as a {template.gpu} has")
             mesh = {gpu, *links_to}
-            if len(set(links_to.values())) > 1 or any({peer, *peers[peer]} != mesh for peer in links_to):
+            uneven = len(set(links_to.values())) > 1 or any({peer, *peers[peer]} != mesh for peer in links_to)
+            if uneven and not catalog.gpu(template.gpu).gcn:  # RCCL has rings for AMD's uneven boards
                 self.doc.refuse(
                     (key,),
                     f"full meshes with equal numbers of links: {gpu} is joined with {', '.join(links_to)}. Pairs and "

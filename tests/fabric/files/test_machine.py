@@ -344,7 +344,57 @@ def test_unsupported_machines_are_refused_with_the_reason(tmp_path: Path) -> Non
         broken = "\n".join(line[:width] + "\n" + line[width:] if line[width:] else line for line in whole.splitlines())
         with pytest.raises(FileError, match="unwrapped lines"):
             template(tmp_path, broken, H100)
-    with pytest.raises(FileError, match="AMD GPUs and RCCL are not supported"):
+    with pytest.raises(FileError, match="of AMD's GPUs the output of rocm-smi"):
         template(tmp_path, "  GPU0  GPU1\nGPU0  0  XGMI\nGPU1  XGMI  0\n", H100)
     with pytest.raises(FileError, match="compute_adapter: gVNIC-200"):
         template(tmp_path, rails_of(8, 0, lambda gpu, nic: False), H100)
+
+
+ROCM = (Path(__file__).parents[3] / "examples" / "rocm-topo.txt").read_text()
+RAILS = tuple(f"rdma{number}" for number in range(8))
+MI300X = MachineHints(gpu="MI300X", adapter="Pollara-400", compute=RAILS)
+
+
+def test_rocm_smi_becomes_a_mesh_with_the_given_adapters(tmp_path: Path) -> None:
+    result = template(tmp_path, ROCM, MI300X)
+    assert (result.gpu, result.gpus, result.cpus, result.compute) == ("MI300X", 8, 2, RAILS)
+    assert set(result.nvlink_pairs) == set(catalog.server("amd-mi300x").nvlink_pairs)
+    assert result.pcie_tree["pcie3"] == ("gpu3", "rdma3")
+    assert result.pcie_tree["cpu1"] == ("pcie4", "pcie5", "pcie6", "pcie7")
+    two_each = template(tmp_path, ROCM, MachineHints(gpu="MI300X", adapter="Thor2", compute=RAILS[:4]))
+    assert two_each.pcie_tree["pcie1"] == ("gpu2", "gpu3", "rdma1")
+
+
+def test_links_of_uneven_boards_are_those_of_the_catalogs_server(tmp_path: Path) -> None:
+    """GPUs two hops away have no link of their own; how many links a pair has is not printed."""
+    pairs = {frozenset(pair[:2]) for pair in catalog.server("amd-mi250x").nvlink_pairs}
+    lines, at = ROCM.splitlines(), ""
+    for number, line in enumerate(lines):
+        at = line if "between" in line else at
+        words = line.split()
+        if "Hops" in at and words and words[0].startswith("GPU") and words[1:2] in (["0"], ["1"]):
+            row = words[0].lower()
+            cells = [
+                cell if cell == "0" or frozenset((row, f"gpu{peer}")) in pairs else "2"
+                for peer, cell in enumerate(words[1:])
+            ]
+            lines[number] = " ".join((words[0], *cells))
+    hints = MachineHints(gpu="MI250X", adapter="Cassini", compute=("cxi0", "cxi1", "cxi2", "cxi3"))
+    result = template(tmp_path, "\n".join(lines), hints)
+    assert set(result.nvlink_pairs) == set(catalog.server("amd-mi250x").nvlink_pairs)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "hints", "reason"),
+    [
+        ("XGMI", "XGMI", MachineHints(gpu="MI300X", adapter="Thor2"), "--compute with 0"),
+        ("XGMI", "XGMI", MachineHints(gpu="H100", adapter="Thor2", compute=RAILS), "which is not AMD's"),
+        ("XGMI", "NV18", MI300X, "a row of GPU0 with 8 cells"),
+        ("GPU[3]", "GPU[8]", MI300X, "no NUMA node of GPU"),
+        ("Hops between", "Jumps between", MI300X, "no table of 'Hops between two GPUs'"),
+        ("GPU7   XGMI", "GPU7   PCIE", MI300X, "the same link in both rows"),
+    ],
+)
+def test_incomplete_output_of_rocm_smi_is_refused(tmp_path, old, new, hints, reason) -> None:
+    with pytest.raises(FileError, match=reason):
+        template(tmp_path, ROCM.replace(old, new), hints)

@@ -1,5 +1,6 @@
 """NCCL: its choice of algorithm, the times of its collectives, and the output of nccl-tests.
 
+rccl              AMD's library: its choices and times
 cross_validation  the errors of the model on clusters without calibration
 curve             a picture of a run
 tuner             the file of NCCL's tuner plugin

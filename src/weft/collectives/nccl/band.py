@@ -18,6 +18,7 @@ from weft.collectives.nccl.calibration import compare_all
 from weft.collectives.nccl.constants import constants
 from weft.collectives.nccl.estimate import Estimate
 from weft.collectives.nccl.kind import kind_of
+from weft.collectives.nccl.rccl import band as rccl
 from weft.collectives.nccl.refit import left_out_figures
 
 
@@ -45,6 +46,8 @@ def published_bands() -> Bands:
 
 def band_of(estimate: Estimate, bands: Bands | None = None) -> Band:
     """Return the band around a predicted time, by all published times or by some."""
+    if estimate.cluster.gcn:
+        return rccl.band_of(estimate.cluster, estimate.collective, estimate.size_bytes)
     basis = published_bands() if bands is None else bands
     band = basis.band_for(kind_of(estimate), unlike=_unlike(estimate))
     shortest = min(_least_us(estimate) / estimate.time_us, 1.0)

@@ -270,6 +270,8 @@ def run(ranks: Ranks, settings: Settings, progress: Callable[[int, int], None] |
     if settings.sharp:
         _check_sharp(ranks)
     cluster, word = settings.cluster(ranks), settings.word_bytes
+    if cluster.gcn:
+        _check_rccl(settings, cluster)
     sizes = [(cut, count) for cut, count in (_cut(kind, size, cluster.ranks, word) for size in settings.sizes) if count]
     if not sizes:
         raise ConfigError(
@@ -346,6 +348,17 @@ def _is_idle(table: Table, name: str) -> bool:
         if (other.name, other.channels, other.parts) != (row.estimate.name, row.estimate.channels, row.estimate.parts):
             return False
     return True
+
+
+_OF_RCCL = ("NCCL_ALGO", "NCCL_PROTO", "NCCL_IB_QPS_PER_CONNECTION")  # that the model of RCCL knows
+
+
+def _check_rccl(settings: Settings, cluster: Cluster) -> None:
+    """Raise ConfigError for settings of NCCL's that the model of RCCL does not have."""
+    other = [name for name in settings.environment if name not in _OF_RCCL]
+    other += ["--nccl"] * bool(settings.nccl) + ["-R 2"] * settings.windows
+    if other:
+        raise ConfigError(f"{other[0]} on {cluster}: the model of RCCL has only {', '.join(_OF_RCCL)}. Leave it out")
 
 
 def _check_sharp(ranks: Ranks) -> None:

@@ -79,6 +79,7 @@ class Cluster:
     sym_gin: bool = True  # symmetric kernels between NVLink domains: NCCL_SYM_GIN_KERNELS_ENABLE
     ofi_tuner: bool = True  # the tuner of AWS's plugin, where EFA carries messages: OFI_NCCL_TUNER_TYPE
     nccl: str = ""  # version, 2.28; by default the newest that weft supports
+    gcn: str = ""  # architecture of AMD's GPUs, whose library is RCCL
 
     def __post_init__(self) -> None:
         for field_name, value, least in (
@@ -122,7 +123,8 @@ class Cluster:
     @property
     def joined_by(self) -> str:
         """Return the links between the GPUs of a node, in words."""
-        return "NVSwitches" if self.nvswitch else "NVLinks from GPU to GPU" if self.nvlink else "PCIe"
+        direct = "xGMI" if self.gcn else "NVLinks from GPU to GPU"
+        return "NVSwitches" if self.nvswitch else direct if self.nvlink else "PCIe"
 
     @property
     def link_gbyte_s(self) -> float:
@@ -157,7 +159,7 @@ class Cluster:
 
     def __str__(self) -> str:
         network = f", {self.nics} × {self.nic_gbit_s:g} Gb/s each" if self.nodes > 1 else ""
-        return f"{self.nodes} × {self.gpus} GPUs of sm_{self.sm}{network}"
+        return f"{self.nodes} × {self.gpus} GPUs of {self.gcn or f'sm_{self.sm}'}{network}"
 
 
 def from_server(template: str, *, nodes: int, sharp: bool = False, nvls: bool = True) -> Cluster:
@@ -171,6 +173,7 @@ def from_server(template: str, *, nodes: int, sharp: bool = False, nvls: bool = 
     switches = {above[f"gpu{number}"] for number in range(kind.gpus)} & above.keys()  # processors are below nothing
     return Cluster(
         sm=gpu.sm,
+        gcn=gpu.gcn,
         gpus=kind.gpus,
         nodes=nodes,
         nics=kind.rails,

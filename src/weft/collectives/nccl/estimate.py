@@ -24,6 +24,7 @@ from weft.collectives.nccl.network import Network, Networks
 from weft.collectives.nccl.ofi_tuner import TRANSPORT, platform_of, tuned_row
 from weft.collectives.nccl.pairs import pairs_channels, pairs_parts, pairs_protocol
 from weft.collectives.nccl.parts import parts
+from weft.collectives.nccl.rccl import estimate as rccl
 from weft.collectives.nccl.symmetric import Kernel, check_kernel, kernels, pick
 from weft.collectives.nccl.symmetric_times import symmetric_parts
 from weft.collectives.nccl.times import Times, times
@@ -55,6 +56,10 @@ _GUESSED = (
 _RACKS = (
     "several racks: since 2.27 NCCL goes on without NVLS where its set-up fails, and one published run has the times "
     "of trees and rings; another one, with 2.26, those of NVLS trees. --algo NVLSTree is for racks where they work"
+)
+_RCCL = (
+    "AMD's GPUs: few public runs of rccl-tests, most of one server and of all_reduce; other collectives, and more than "
+    "two servers, are by the model alone"
 )
 SERVER_GPUS = 8  # more are a rack
 _FALLS_BACK = (2, 27)  # the first NCCL that goes on without NVLS where its set-up fails
@@ -95,7 +100,10 @@ class Estimate:
         """Return the reasons, in words, why the published runs do not settle this time."""
         over_tcp = self.fabric == TCP
         reasons = {
-            _AMD: self.cluster.processor == Processor.AMD and self.cluster.nodes > 1 and not over_tcp,
+            _RCCL: bool(self.cluster.gcn),
+            _AMD: self.cluster.processor == Processor.AMD
+            and self.cluster.nodes > 1
+            and not (over_tcp or self.cluster.gcn),
             _SLINGSHOT: self.transport == "slingshot",
             TCP_DOUBT: over_tcp,
             _TUNED: self.transport == TRANSPORT
@@ -153,6 +161,8 @@ def estimate(
     ):
         if value < 1:
             raise ConfigError(f"{collective} with {value} {variable}: the least is 1")
+    if cluster.gcn:
+        return _on_amd(cluster, collective, size_bytes, networks)
     if networks is None:
         networks = ideal_networks(cluster) if cluster.nodes > 1 else {}
     time_constants = times() if fitted is None else fitted
@@ -197,6 +207,25 @@ def estimate(
         fabric=any_network.fabric if any_network else inside_name(cluster),
         transport=any_network.transport if any_network else "",
         kernel=kernel.name if kernel else "",
+    )
+
+
+def _on_amd(cluster: Cluster, collective: Collective, size_bytes: int, networks: Networks | None) -> Estimate:
+    """Return the time of RCCL."""
+    made = rccl.estimate(cluster, collective, size_bytes, networks=networks)
+    any_network = next(iter(networks.values())) if networks and cluster.nodes > 1 else None
+    return Estimate(
+        cluster=cluster,
+        collective=collective,
+        size_bytes=size_bytes,
+        algorithm=made.choice.algorithm,
+        protocol=made.choice.protocol,
+        channels=made.choice.channels,
+        parts=made.parts,
+        bound=made.bound,
+        fabric=any_network.fabric if any_network else rccl.XGMI,
+        transport=any_network.transport if any_network else "",
+        kernel=made.kernel,
     )
 
 

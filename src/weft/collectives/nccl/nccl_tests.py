@@ -14,6 +14,7 @@ from typing import Any
 from weft.collectives.kinds import Collective
 from weft.collectives.nccl.bench import Row, Settings, Table
 from weft.collectives.nccl.constants import constants
+from weft.collectives.nccl.rccl import constants as rccl
 from weft.collectives.nccl.tuner import much_slower_choices
 from weft.collectives.ranks import Ranks
 from weft.fabric import catalog
@@ -68,11 +69,15 @@ def about(table: Table) -> list[str]:
         f"Simulated by weft {__version__}, not measured: {table.ranks.fabric.spec} seed={options.seed} "
         f"memory={options.memory}{variables}",
         *(f"  with {change}" for change in table.ranks.fabric.changes),
-        f"Job: {table.cluster}; NCCL {constants(table.cluster.nccl).version}",
+        f"Job: {table.cluster}; {_library(table)}",
     ]
     for pattern, network in (table.networks or {}).items():
         lines.append(f"{pattern}: a step {network.step_us:.2f} us, an adapter {network.adapter_gbyte_s:.2f} GB/s")
     return lines
+
+
+def _library(table: Table) -> str:
+    return f"RCCL {rccl.model().version}" if table.cluster.gcn else f"NCCL {constants(table.cluster.nccl).version}"
 
 
 def bands(table: Table) -> list[str]:
@@ -139,7 +144,8 @@ def _validated(table: Table) -> bool:
 
 def _nccl_code(table: Table) -> int:
     """Return NCCL's version code: 23007 for 2.30.7, 22800 for 2.28."""
-    major, minor, patch, *_ = (*map(int, constants(table.cluster.nccl).version.split(".")), 0)
+    version = rccl.model().version if table.cluster.gcn else constants(table.cluster.nccl).version
+    major, minor, patch, *_ = (*map(int, version.split(".")), 0)
     return major * 10_000 + minor * 100 + patch
 
 

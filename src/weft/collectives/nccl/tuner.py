@@ -79,7 +79,7 @@ def much_slower_choices(table: Table) -> list[str]:
     NCCL compares rows by a latency and a bandwidth. It does not count that small chunks wait for each other, nor each
     step of a broadcast through the GPUs of a node. So times can jump where the choice changes.
     """
-    if table.settings.collective not in TUNED or table.cluster.windows:
+    if table.settings.collective not in TUNED or table.cluster.windows or table.cluster.gcn:
         return []
     lines = []
     for _, group in groupby(table.rows, key=lambda row: row.estimate.name):
@@ -99,6 +99,8 @@ def to_text(table: Table) -> str:
     kind, cluster = table.settings.collective, table.cluster
     if kind not in TUNED:  # those that NCCL tunes are those that the plugin knows
         raise ConfigError(f"NCCL's tuner plugin knows no {kind}: it tunes {', '.join(TUNED)}")
+    if cluster.gcn:
+        raise ConfigError(f"--tuner: weft has no second choice to offer to RCCL on {cluster}. Leave it out")
     if cluster.windows:
         raise ConfigError("NCCL's tuner plugin is not asked about symmetric kernels: leave out -R 2, or --tuner")
     about = f"# weft {__version__}, simulated: {table.ranks.fabric.spec} seed={table.settings.options.seed}"

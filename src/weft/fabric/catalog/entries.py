@@ -153,6 +153,7 @@ class Gpu(Entry, frozen=True, forbid_unknown_fields=True, kw_only=True):
     c2c_gbyte_s: float = 0.0  # NVLink-C2C to a processor on the same module, each way
     p2p: bool = True  # peer access to other GPUs over PCIe; GeForce lacks it and goes through host memory
     sm: int  # compute capability: 90 is 9.0
+    gcn: str = ""  # architecture of AMD's GPUs, `gfx942`, which RCCL goes by; empty: NVIDIA
     sms: int  # streaming multiprocessors
     power_w: float
     vendor_id: int  # in PCI

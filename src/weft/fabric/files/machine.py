@@ -1,4 +1,4 @@
-"""Convert a server's own description to a template: the output of `nvidia-smi topo -m`, or NCCL's topology XML.
+"""Convert a server's own description to a template: `nvidia-smi topo -m`, `rocm-smi --showtopo`, or NCCL's XML.
 
     topo.txt, topo.xml  ->  Machine: processors, groups of devices below one PCIe switch, NVLinks  ->  my-server.yaml
 
@@ -19,7 +19,7 @@ from typing import Any
 
 from weft.errors import ConfigError, FileError
 from weft.fabric import catalog
-from weft.fabric.files import nccl_dump, nvidia_smi
+from weft.fabric.files import nccl_dump, nvidia_smi, rocm_smi
 from weft.fabric.files.hostlist import natural
 from weft.fabric.files.lab.document import Document
 from weft.fabric.files.parts import Machine
@@ -46,7 +46,10 @@ def to_yaml(path: Path, hints: MachineHints | None = None) -> str:
     hints = hints or MachineHints()
     with peek(path, 4096) as begin:
         is_xml = begin.lstrip().startswith(b"<")
-        machine = (nccl_dump if is_xml else nvidia_smi).read(path, read_text(path))
+        if not is_xml and rocm_smi.is_rocm(begin):
+            machine = rocm_smi.read(path, read_text(path), hints.compute, hints.gpu)
+        else:
+            machine = (nccl_dump if is_xml else nvidia_smi).read(path, read_text(path))
     keys = _template(path, machine, hints)
     template_of(Document(path=path, data=keys, text=""), str(path), datetime.date.today())
     return "".join(f"{line}\n" for line in _lines(path, keys))

@@ -47,7 +47,7 @@ def read(path: Path, text: str) -> Machine:
     lines = [_COLOUR.sub("", line) for line in text.splitlines()]
     amd_line = next((number for number, line in enumerate(lines, 1) if _AMD.search(line)), None)
     if amd_line is not None:
-        raise FileError(path, amd_line, lines[amd_line - 1].strip(), "NVIDIA GPUs: AMD GPUs and RCCL are not supported")
+        raise FileError(path, amd_line, lines[amd_line - 1].strip(), "of AMD's GPUs the output of rocm-smi --showtopo")
     at, columns, has_numa = _heading(path, lines)
     rows = _rows(path, lines, at, columns, has_numa)
     names = _names(path, lines, columns)
