@@ -105,6 +105,18 @@ def test_timely_queue_stays_below_its_high_threshold_while_the_line_is_busy():
     assert second_half(result, result.samples.utilisation).mean() > 0.85
 
 
+def test_timely_keeps_the_line_busy_after_the_first_collapse():
+    """All begin at the line rate and are slowed to a few percent; steps of 1/1000 of the line bring them back.
+
+    The paper: near the line rate. A gradient counts in units of its round trip of 20 µs at 10 Gbit/s, the same bytes at
+    any rate: with a shorter unit each packet in the queue would cost most of a rate, and a fifth of the line.
+    """
+    result = send("timely", 4, 24 * MIB, "star:hosts=9,switch=SN2700,speed=25GbE", watch_every_ps=100_000_000)
+    assert second_half(result, result.samples.utilisation).mean() > 0.9
+    low_bytes = (timely.LOW_PS + timely.LEAST_PS) * timely.LINE_GBIT_S / 8_000
+    assert queue_bytes(result).mean() < queue_bytes(result).max() < low_bytes
+
+
 @pytest.mark.parametrize("senders", [2, 8])
 def test_dctcp_queue_stays_near_k_without_losses(senders: int):
     """The paper: at most K + N packets, and it oscillates by half of the root of 2 N (C x RTT + K) below that."""

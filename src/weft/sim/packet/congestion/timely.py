@@ -17,9 +17,10 @@ WEIGHT = 0.875  # alpha: of the latest difference in the mean
 DECREASE = 0.8  # beta
 STEP = 1 / 1000  # delta: 10 Mbit/s of the paper's 10 Gbit/s
 HYPER_ROUNDS, HYPER_STEPS = 5, 5  # after five rounds without a longer round trip five steps at once
-# Thresholds above the round trip without queues, which is 20 µs in the paper: 50 and 500 µs there, for its line of 10
-# Gbit/s. The queues that they stand for, 37.5 and 600 KB, stay the same in bytes.
-LINE_GBIT_S, LOW_PS, HIGH_PS = 10, 30_000_000, 480_000_000
+# Round trip without queues, and thresholds above it: 20, 50 and 500 µs in the paper, for its line of 10 Gbit/s. The
+# queues that they stand for, 25, 37.5 and 600 KB, stay the same in bytes. A gradient in units of a much shorter round
+# trip would be above 1 for a few packets, and each of them would cost four fifths of the rate.
+LINE_GBIT_S, LEAST_PS, LOW_PS, HIGH_PS = 10, 20_000_000, 30_000_000, 480_000_000
 SLOWEST = 1 / 1000
 
 # Fields: shortest round trip, the previous one, mean difference, rounds without a longer one, packets in the segment
@@ -42,7 +43,7 @@ def on_packet(qp, now_ps, table, fields, hops):
     if fields[_BEFORE] > 0:
         fields[_DIFFERENCE] = (1 - WEIGHT) * fields[_DIFFERENCE] + WEIGHT * (rtt_ps - fields[_BEFORE])
     fields[_BEFORE] = rtt_ps
-    gradient = fields[_DIFFERENCE] / fields[_RTT]
+    gradient = fields[_DIFFERENCE] / max(fields[_RTT], LEAST_PS * slower)
     high_ps = fields[_RTT] + HIGH_PS * slower
     if rtt_ps < fields[_RTT] + LOW_PS * slower:
         qp.rate += STEP
