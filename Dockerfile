@@ -4,7 +4,7 @@ COPY pyproject.toml README.md LICENSE /src/
 COPY src /src/src
 COPY web /src/web
 # All that weft needs comes as wheels: no compiler, no system library.
-RUN pip install --no-cache-dir /src && rm -rf /src && mkdir -m 1777 /cache /work && useradd --create-home weft
+RUN pip install --no-cache-dir '/src[plots,postgres,serve]' && rm -rf /src && mkdir -m 1777 /cache /work && useradd --create-home weft
 # Compiled kernels, for a volume: the first run of a command compiles what it needs.
 ENV XDG_CACHE_HOME=/cache
 USER weft

@@ -18,6 +18,21 @@ from pathlib import Path
 from typing import TypeVar
 
 _Value = TypeVar("_Value")
+# The extra of the distribution that installs an optional package.
+EXTRA_OF = {
+    "fastapi": "serve",
+    "httptools": "serve",
+    "matplotlib": "plots",
+    "mpl_toolkits": "plots",
+    "pandas": "pandas",
+    "psycopg": "postgres",
+    "pyarrow": "parquet",
+    "ray": "ray",
+    "sqlalchemy": "serve",
+    "starlette": "serve",
+    "torch": "torch",
+    "uvicorn": "serve",
+}
 
 
 class WeftError(Exception):

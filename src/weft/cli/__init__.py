@@ -184,7 +184,7 @@ def main() -> None:
 def _run() -> int:
     from cyclopts import CycloptsError
 
-    from weft.errors import ConfigError, SimulationBug, WeftError
+    from weft.errors import EXTRA_OF, ConfigError, SimulationBug, WeftError
 
     try:
         arguments = _load_plugins(sys.argv[1:])
@@ -204,6 +204,11 @@ def _run() -> int:
         return 0
     except OSError as error:
         return _complain(_describe(error), 1)
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in EXTRA_OF:
+            raise
+        return _complain(f"{package} is not installed: pip install 'weft-fabric[{EXTRA_OF[package]}]'", 2)
     return 0
 
 

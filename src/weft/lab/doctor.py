@@ -1,6 +1,6 @@
 """Check this machine: the software and permissions that weft can use, what is missing, and problems.
 
-findings()       one line for each thing that was looked at, and whether it is good, missing or bad
+findings()       a line for each library, permission and program: good, missing or bad
 
 Missing is what some commands or tests would use and do without; bad is what will make something fail.
 """
@@ -18,11 +18,17 @@ from pathlib import Path
 from typing import Literal
 
 from weft import jit, runtime
-from weft.errors import ConfigError
+from weft.errors import EXTRA_OF, ConfigError
 from weft.lab import programs, registry
 
 State = Literal["good", "missing", "bad"]
-LIBRARIES = ("numpy", "numba", "llvmlite", "cyclopts", "rich", "msgspec", "matplotlib")
+LIBRARIES = ("numpy", "numba", "llvmlite", "cyclopts", "rich", "msgspec")
+# Optional package, its purpose.
+OPTIONAL = (
+    ("matplotlib", "PNG, PDF and plots"),
+    ("fastapi", "`weft serve`"),
+    ("sqlalchemy", "`weft serve` and `weft follow`"),
+)
 # Program, what it is for.
 PEERS = (
     ("opensm", "manages labs in place of weft's subnet manager"),
@@ -31,8 +37,8 @@ PEERS = (
     ("ibdmchk", "a second proof of routes"),
     ("tshark", "reads packets that weft writes"),
     ("slurmctld", "reads topologies that weft writes"),
-    ("chromium", "looks at pages that weft writes"),
-    ("prometheus", "reads what `weft monitor` tells"),
+    ("chromium", "displays pages that weft writes"),
+    ("prometheus", "scrapes the metrics of `weft monitor`"),
 )
 
 
@@ -52,6 +58,11 @@ def _versions() -> Iterator[Finding]:
     yield Finding("Python", "good", f"{platform.python_version()} on {platform.machine()}, {os.cpu_count()} cores")
     for name in LIBRARIES:
         yield Finding(name, "good", metadata.version(name))
+    for name, purpose in OPTIONAL:
+        try:
+            yield Finding(name, "good", metadata.version(name))
+        except metadata.PackageNotFoundError:
+            yield Finding(name, "missing", f"{purpose}: pip install 'weft-fabric[{EXTRA_OF[name]}]'")
 
 
 def _other_weft() -> Iterator[Finding]:

@@ -291,10 +291,7 @@ def _engine(url: str) -> Engine:
         return _sqlite(parsed)
     if kind != "postgresql":
         raise ConfigError(f"weft does not support the database {kind}; examples: {_URLS}")
-    try:
-        return create_engine(parsed.set(drivername="postgresql+psycopg"), pool_pre_ping=True)
-    except ModuleNotFoundError:
-        raise ConfigError("PostgreSQL needs one more package: pip install 'weft-fabric[postgres]'") from None
+    return create_engine(parsed.set(drivername="postgresql+psycopg"), pool_pre_ping=True)
 
 
 def _sqlite(url: URL) -> Engine:
