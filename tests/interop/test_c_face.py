@@ -269,20 +269,23 @@ def test_the_systems_libpython_is_taken_where_this_python_has_none(monkeypatch, 
     assert build._libpython() == str(tmp_path / name)
 
 
-def test_a_program_in_c_and_one_in_python_talk_to_each_other():
-    """Debian's ibv_rc_pingpong comes to weft's own, which is Python."""
-    words = ["-g", "1", "-n", "100", "-p", str(port := free_port())]
-    with started([sys.executable, "-m", "weft", "verbs", "ibv_rc_pingpong", *words], os.environ) as server:
-        wait_until(lambda: port in listening_ports(), going=lambda: server.poll() is None)
-        done = run_with(Path(outside_of_labs()["LD_LIBRARY_PATH"]), program("ibv_rc_pingpong"), *words, "127.0.0.1")
-        output = server.communicate(timeout=PATIENCE_S)[0]
-    assert (server.returncode, done.returncode) == (0, 0), output + done.stdout + done.stderr
-    assert "100 iters in" in done.stdout
-
-
 def roce_addresses() -> list[str]:
     """Return two addresses of this machine that no other process uses."""
     return [f"127.{os.getpid() >> 8 & 0x7F | 0x80}.{os.getpid() & 0xFF}.{number}" for number in (1, 2)]
+
+
+@pytest.mark.parametrize("by_packets", [False, True], ids=["shared-memory", "roce"])
+def test_a_program_in_c_and_one_in_python_talk_to_each_other(by_packets):
+    """Debian's ibv_rc_pingpong connects to weft's own, which is Python; packets show that both use the same MTU."""
+    ends = [outside_of_labs() | ({hardware.ROCE: address} if by_packets else {}) for address in roce_addresses()]
+    words = ["-g", "1", "-n", "100", "-p", str(port := free_port())]
+    with started([sys.executable, "-m", "weft", "verbs", "ibv_rc_pingpong", *words], ends[0]) as server:
+        wait_until(lambda: port in listening_ports(), going=lambda: server.poll() is None)
+        command = [program("ibv_rc_pingpong"), *words, "127.0.0.1"]
+        done = subprocess.run(command, env=ends[1], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+        output = server.communicate(timeout=PATIENCE_S)[0]
+    assert (server.returncode, done.returncode) == (0, 0), output + done.stdout + done.stderr
+    assert "100 iters in" in done.stdout
 
 
 def test_two_machines_talk_roce():

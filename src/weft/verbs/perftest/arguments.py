@@ -26,7 +26,7 @@ class Arguments(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise ConfigError(f"{self.prog}: {message}; `{self.prog} --help` lists the options")
 
-    def add_connection(self) -> None:
+    def add_connection(self, mtu: str = "default the ports'") -> None:
         """Add the options for the connection: server, TCP port, device and MTU."""
         self.add_argument(
             "host", nargs="?", default="", help="the server, or a host of the lab; without, be the server"
@@ -37,8 +37,8 @@ class Arguments(argparse.ArgumentParser):
         own = "a server's own address (default 127.0.0.1)"
         self.add_argument("--bind_source_ip", dest="bind", default="127.0.0.1", help=own)
         self.add_device()
-        mtu = number("mtu", 256, 4096)
-        self.add_argument("-m", "--mtu", dest="mtu_bytes", type=mtu, default=0, help="256 to 4096 (default the ports')")
+        size = number("mtu", 256, 4096)
+        self.add_argument("-m", "--mtu", dest="mtu_bytes", type=size, default=0, help=f"256 to 4096 ({mtu})")
 
     def add_device(self, port: int = 1) -> None:
         self.add_argument("-d", "--ib-dev", dest="device", default="", help="device (default the first)")

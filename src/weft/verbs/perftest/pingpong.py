@@ -27,6 +27,7 @@ from weft.verbs.perftest.loop import Batch
 from weft.verbs.perftest.plan import EndpointArguments, Plan, create_from
 
 NAMES = {f"ibv_{kind.lower()}_pingpong": kind for kind in Connection}
+_MTU_BYTES = 1024  # rdma-core's default; its programs do not exchange the MTU, which both ends need for RC and UC
 _SIZES = {Connection.RC: 4096, Connection.UC: 4096, Connection.UD: 1024}
 
 Say = Callable[[str], None]
@@ -47,7 +48,7 @@ def main(name: str, words: Sequence[str], say: Say) -> None:
 def _arguments(name: str) -> Arguments:
     kind = NAMES[name]
     parser = Arguments(name, f"Exchange messages over {kind} in turns.")
-    parser.add_connection()
+    parser.add_connection("default the port's" if kind is Connection.UD else f"default {_MTU_BYTES}")
     parser.add_argument("-s", "--size", default=str(_SIZES[kind]), help=f"bytes (default {_SIZES[kind]})")
     for letter, option, field, usual, text in (
         ("-r", "rx-depth", "rx_depth", 500, "receives posted (default 500)"),
@@ -68,7 +69,8 @@ def _run(plan: Plan, arguments: EndpointArguments, *, with_events: bool, say: Sa
     if plan.mtu_bytes > port.mtu_bytes:
         raise ConfigError(f"-m {plan.mtu_bytes} is above the MTU of the port, {port.mtu_bytes}")
     side = 0 if arguments.host else 1
-    end = Endpoint(port, plan, mtu_bytes=plan.mtu_bytes or port.mtu_bytes, side=side, with_events=with_events)
+    usual_bytes = port.mtu_bytes if plan.connection is Connection.UD else min(port.mtu_bytes, _MTU_BYTES)
+    end = Endpoint(port, plan, mtu_bytes=plan.mtu_bytes or usual_bytes, side=side, with_events=with_events)
     listener = None if arguments.host else exchange.Listener(arguments.bind, arguments.port)
     (mine,) = end.addresses()
     say(_line("local address: ", mine))
