@@ -5,8 +5,8 @@
 
 A workload is a fabric of at most 12 hosts with one or more virtual lanes, up to eight messages with dependencies, and
 options drawn at random: network, paths, congestion control, crossbar, switching, buffers, bit errors, cables that are
-cut or slow for some time. Each runs once as one group of switches, and once divided into groups as small as possible.
-An error is a result too. `--first` is the first seed, to go on later.
+cut, slow or flapping for some time. Each runs once as one group of switches, and once divided into groups as small as
+possible. An error is a result too. `--first` is the first seed, to go on later.
 """
 
 from __future__ import annotations
@@ -101,8 +101,10 @@ def draw(seed: int) -> tuple[Fabric, Traffic, dict[str, object]]:
         options["buffer_bytes"] = int(rng.choice([5_000, 20_000]))
     if rng.random() < 0.3:
         begin = rng.integers(0, 3)
-        fault = str(rng.choice([f"cut:h1/1@{begin}us-{begin + 2}us", f"slow:h2/1=1xNDR@{begin}us-{begin + 4}us"]))
-        options["faults"] = (fault.replace("1xNDR", "1x10GbE" if ethernet else "1xHDR"),)
+        slow = "slow:h2/1=1x10GbE" if ethernet else "slow:h2/1=1xHDR"
+        fault = str(rng.choice([f"cut:h1/1@{begin}us-{begin + 2}us", f"{slow}@{begin}us-{begin + 4}us"]))
+        flaps = [f"cut:h1/1@{begin + at}us-{begin + at + 1}us" for at in (4, 6, 9)] if rng.random() < 0.5 else []
+        options["faults"] = (fault, *flaps)
     options["ack_timeout_exponent"] = int(rng.choice([2, 4]))
     return fabric, Traffic.of(fabric, rows, **columns), options
 
@@ -152,13 +154,13 @@ def main() -> None:
                 print(f"seed {seed}: {threads} threads differ from one")
     if chosen.interpreted:
         command = [sys.executable, __file__, str(chosen.count), "--first", str(chosen.first), "--print"]
-        done = subprocess.run(
-            command, env=os.environ | {"NUMBA_DISABLE_JIT": "1"}, capture_output=True, text=True, check=True
-        )
-        for seed, (own, other) in enumerate(zip(ours, done.stdout.splitlines(), strict=True), chosen.first):
-            if "\t".join(own) != other:
-                differ += 1
-                print(f"seed {seed}: compiled {own}, interpreted {other}")
+        environment = os.environ | {"NUMBA_DISABLE_JIT": "1"}
+        with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as run:
+            assert run.stdout is not None
+            for seed, (own, other) in enumerate(zip(ours, run.stdout, strict=True), chosen.first):
+                if "\t".join(own) != other.rstrip("\n"):
+                    differ += 1
+                    print(f"seed {seed}: compiled {own}, interpreted {other}", flush=True)
     errors = sum(": " in one for one, _ in ours)
     resent = sum(one.split()[-1] not in ("0",) for one, _ in ours if ": " not in one)
     hops = sum(int(one.split()[1]) for one, _ in ours if ": " not in one)

@@ -159,7 +159,9 @@ def test_a_part_waits_for_the_slow_summand_of_another_server_and_other_parts_do_
     assert (late.start_ps[waiters] >= late.finish_ps[result].min()).all()
 
 
-def test_rails_without_nvlinks_are_refused():
+def test_rails_without_nvlinks_and_buffers_without_a_byte_for_each_slice_are_refused():
     fabric = routed("superpod:su=1,servers=2")
     with pytest.raises(ConfigError, match="over NVLink"):
         collective_traffic(fabric, "all_reduce", "sharp", 1 << 20)
+    with pytest.raises(ConfigError, match="64 chunks, 3 bytes are too few"):
+        collective_traffic(join_nvlinks(fabric), "all_reduce", "sharp", 3)

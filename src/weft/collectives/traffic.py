@@ -61,6 +61,7 @@ def reduction_traffic(program: Program, ranks: Ranks, size_bytes: int) -> Traffi
     sends = whole.sends
     up, down = ((a < n) & (b >= n) for a, b in ((sends.src, sends.dst), (sends.dst, sends.src)))
     inside = (sends.src < n) & (sends.dst < n)
+    _refuse_small(program, size_bytes)
     _require_nvlinks(program, ranks, sends.src[inside])
     summand = np.arange(len(sends))  # [send] -> itself, or the summand whose result it brings
     place_of = sends.src.astype(np.int64) * program.n_chunks + sends.src_chunk
@@ -184,6 +185,10 @@ def refuse_misfits(program: Program, ranks: Ranks, size_bytes: int) -> None:
             f"{program.name} is written for nodes of {program.gpus} GPUs, {ranks.servers[0]} has {ranks.per_server} "
             f"ranks: write it for those"
         )
+    _refuse_small(program, size_bytes)
+
+
+def _refuse_small(program: Program, size_bytes: int) -> None:
     if program.collective is not Collective.BARRIER and size_bytes < program.n_parts:
         raise ConfigError(
             f"{program.name} cuts the buffer of a rank into {program.n_parts} chunks, {size_bytes} bytes are too few: "
