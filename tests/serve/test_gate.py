@@ -325,6 +325,31 @@ def test_a_request_that_cannot_be_logged_has_one_answer():
     assert b"could not be added to the audit log: the disk is full" in sent[1]["body"]
 
 
+def test_an_address_sends_ten_times_as_many_wrong_passwords_as_a_user_and_tokens_have_their_own_limit(monkeypatch):
+    async def log_in(authorization: str) -> None:
+        return None
+
+    monkeypatch.setattr(rates, "time", SimpleNamespace(monotonic=lambda: 0.0))
+    known = SimpleNamespace(log_in=log_in, user_of=lambda authorization: authorization or None)
+
+    def refusals(*users: str) -> list[str]:
+        """Return the errors of wrong credentials that are sent one after the other; empty for those checked."""
+        gate = Gate(None, Settings(failures_per_s=1.0), None, known)
+
+        async def send(user: str) -> str:
+            try:
+                return str(await gate._log_in(Headers({"authorization": user}), "127.0.0.1") or "")
+            except _Refusal as refusal:
+                return refusal.detail
+
+        return [asyncio.run(send(user)) for user in users]
+
+    passwords, tokens = (f"too many wrong {kind} from 127.0.0.1" for kind in ("passwords", "tokens"))
+    assert refusals("alice", "alice", "alice", "bob") == ["", "", passwords, ""]
+    assert refusals(*(f"user{number}" for number in range(22))) == [""] * 20 + [passwords] * 2
+    assert refusals("", "", "", "alice") == ["", "", tokens, ""]
+
+
 def test_the_default_limits_of_a_caller():
     limits = Settings()
     assert (limits.rate_per_s, limits.failures_per_s, limits.timeout_s) == (1000, 5, 60)

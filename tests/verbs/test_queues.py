@@ -6,9 +6,10 @@ import errno
 
 import pytest
 from tests.verbs.segments import events
-from tests.verbs.wires import Wire, connected, taken
+from tests.verbs.wires import Host, Wire, connected, taken
 
 from weft.verbs.enums import IBV_SEND_SIGNALED, ibv_event_type, ibv_qp_state, ibv_wc_status, ibv_wr_opcode
+from weft.verbs.hca.adapter import Adapter
 from weft.verbs.hca.completion import CompletionQueue
 from weft.verbs.hca.queue_pair import SHM_PATH_AFTER, QueuePair
 from weft.verbs.hca.receiving import ReceiveQueue
@@ -16,6 +17,7 @@ from weft.verbs.hca.segment import OWN_Q_KEY, Service
 from weft.verbs.hca.work import ReceiveWork, Refused, SendWork
 from weft.verbs.shm.layout import CompletionRecord
 from weft.verbs.shm.memory import Place
+from weft.verbs.shm.queue_memory import QueueMemory
 
 S, W = ibv_qp_state, ibv_wr_opcode
 OK, FLUSHED = int(ibv_wc_status.IBV_WC_SUCCESS), int(ibv_wc_status.IBV_WC_WR_FLUSH_ERR)
@@ -134,6 +136,21 @@ def test_a_bell_of_another_process_raises_one_event():
     queue.on_bell()
     queue.on_bell()
     assert (observed, queue.record.bell) == ([1], 0)
+
+
+def test_a_polled_completion_of_shared_memory_frees_send_requests_and_a_removed_one_does_not():
+    memory = QueueMemory(can_be_shared=True)
+    host = Host(Adapter(Wire().ends["a"], memory=memory))
+    qp, other = host.queue_pair(), host.queue_pair()
+    memory.is_shared = True
+    for number, posted in ((qp, 3), (other, 5), (qp, 7)):
+        host.cq.add(CompletionRecord(wr_id=posted, qp_num=number.number, posted=posted))
+    assert [done.wr_id for done in taken(host.cq, 1)] == [3]
+    assert (qp.record.polled, other.record.polled) == (3, 0)
+    host.cq.forget(other.number)
+    assert (qp.record.polled, other.record.polled) == (3, 0)
+    assert [done.wr_id for done in taken(host.cq, 9)] == [7]
+    assert qp.record.polled == 7
 
 
 def work(opcode: W = W.IBV_WR_SEND, places: int = 1, inline: bytes | None = None) -> SendWork:
