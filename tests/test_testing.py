@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
+import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from weft import testing
 
 PAGE = Path(__file__).parents[1] / "docs" / "testing.md"
 MORE = """
@@ -77,3 +81,57 @@ def test_the_project_of_the_page_passes_outside_of_the_repository(tmp_path):
     names = (tmp_path / "names.txt").read_text().split()
     assert len(set(names)) == 2
     assert not [name for name in names if name in listed]
+
+
+def program(*command: str, log: Path) -> testing.Program:
+    with log.open("w") as output:
+        started = testing.Program([sys.executable, "-S", *command], stdout=output, text=True)
+    started.log = log
+    return started
+
+
+def test_a_port_listens_while_a_socket_accepts_connections_there():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
+        assert not testing._is_listening(port)  # bound only
+        listener.listen()
+        assert testing._is_listening(port)
+        with socket.create_connection(("127.0.0.1", port)) as client:
+            assert not testing._is_listening(client.getsockname()[1])
+    assert not testing._is_listening(port)
+
+
+def test_waiting_for_a_port_ends_when_it_listens_when_the_program_ends_and_after_its_time(tmp_path):
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port = listener.getsockname()[1]
+        ended = program("-c", "print('no such device')", log=tmp_path / "ended.log")
+        ended.wait()
+        with pytest.raises(TimeoutError, match=f"nothing listens at port {port}; the program printed:\nno such device"):
+            ended.wait_for_port(port)
+        running = program("-c", "import time; time.sleep(600)", log=tmp_path / "running.log")
+        with pytest.raises(TimeoutError):
+            running.wait_for_port(port, timeout_s=0)
+        listener.listen()
+        running.wait_for_port(port)
+        lab = testing.RunningLab("pytest-1", "star:hosts=2", tmp_path, [running])
+        lab.end_programs()
+    assert (lab.programs, running.returncode) == ([], -signal.SIGKILL)
+
+
+def test_changes_of_a_lab_mark_it_and_questions_do_not(tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr("weft.lab.registry.find", lambda name: name)
+    monkeypatch.setattr("weft.lab.control.ask", lambda lab, do, **words: asked.append((lab, do, words)) or [])
+    monkeypatch.setattr(testing, "_weft", lambda *words: asked.append(words))
+    for change in ("port_counts", "break_cable", "degrade", "fix"):
+        lab = testing.RunningLab("pytest-1", "star:hosts=2", tmp_path)
+        getattr(lab, change)(*(["leaf1/1"] if change != "port_counts" else []))
+        assert lab.is_changed is (change != "port_counts")
+    assert asked == [
+        ("pytest-1", "port_counts", {}),
+        ("pytest-1", "break", {"name": "leaf1/1"}),
+        ("degrade", "leaf1/1", "--lab", "pytest-1"),
+        ("pytest-1", "fix", {"name": "leaf1/1"}),
+    ]

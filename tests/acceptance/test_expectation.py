@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 
 import msgspec
 import numpy as np
@@ -343,3 +344,37 @@ def test_a_published_run_of_rccl_tests_passes_and_one_with_half_the_links_fails(
         source="slow", program=output.program, sizes_bytes=output.sizes_bytes, values=[2 * us for us in output.values]
     )
     assert not check(healthy, slow).passed
+
+
+@pytest.mark.parametrize(
+    ("healthy", "distances", "named"),
+    [
+        (1.0, (0.29, 0.31), ["0"]),  # ln 1.35
+        (1.0, (0.31, 0.5), []),
+        (0.4, (0.23, 0.25), ["0"]),  # 60 % of the healthy one
+        (4.0, (1.1, 0.99), ["1"]),  # a quarter of it
+        (4.0, (0.5, 0.54, 0.56), ["0", "1"]),  # at most a tenth further than the best
+        (4.0, (0.54, 0.5), ["1", "0"]),
+        (0.0, (0.0,), []),
+    ],
+)
+def test_causes_that_are_near_enough_to_the_rows_are_named_the_nearest_first(monkeypatch, healthy, distances, named):
+    """The names of the causes are their places in the list; curves stand for their distances."""
+    programs = [causes.Cause(name=str(place), check="", suites=(), setups=list) for place in range(len(distances))]
+    near = [replace(cause, distance=distance) for cause, distance in zip(programs, distances, strict=True)]
+    monkeypatch.setattr(causes, "predict", lambda setup, program: healthy)
+    monkeypatch.setattr(causes, "_distance", lambda output, curve: curve)
+    monkeypatch.setattr(causes, "_predict_causes", lambda setup, output: iter(near))
+    output = Output(source="", program="ib_write_bw", sizes_bytes=[1], values=[1.0], ranks=None)
+    assert [cause.name for cause in find_causes(Setup(spec="star:hosts=2"), output)] == named
+
+
+def test_a_server_with_two_adapters_may_lose_one_of_them_or_half_the_rate_of_both(monkeypatch):
+    two = Setup(spec="superpod:su=1,servers=2")
+    adapters = ["dgx1/mlx5_0/1", "dgx1/mlx5_3/1"]
+    monkeypatch.setattr(causes, "_adapters", lambda setup: adapters)
+    assert [setup.faults for setup in causes._cut_adapter(two)] == [("cut:dgx1/mlx5_0/1",)]
+    assert [setup.faults for setup in causes._slow_adapter(two)] == [("slow:dgx1/mlx5_0/1=8xEDR",)]
+    assert [setup.faults for setup in causes._slow_server(two)] == [tuple(f"slow:{name}=8xEDR" for name in adapters)]
+    del adapters[1]
+    assert causes._cut_adapter(two) == causes._slow_server(two) == []
