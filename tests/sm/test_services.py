@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.sm.desk import SA_KEY, Desk
 
 from weft.ids import Gid
+from weft.sm.sa.services import answer_class_port_info
 from weft.sm.state import FOR_EVER, Services
-from weft.wire.mad import Method
+from weft.wire.mad import ClassPortInfo, Method
 from weft.wire.sa import SaAttribute, SaStatus, ServiceRecord
 
 ALL = "service_id service_gid service_p_key service_lease service_key service_name"
@@ -143,3 +146,16 @@ def test_a_copy_ends_when_the_original_does(leases, passed):
     ends = {number: lease - passed for number, lease in enumerate(leases) if number in left and lease != FOR_EVER}
     for number, rest in ends.items():
         assert copy.by_key[number, 0, 0xFFFF].ends_s == 5.0 + rest
+
+
+@pytest.mark.parametrize(("timeout_ms", "code"), [(0.008192, 1), (200, 16), (268, 16), (269, 17), (1e9, 31)])
+@pytest.mark.parametrize("has_qos", [False, True])
+def test_capabilities_are_those_that_are_served(timeout_ms, code, has_qos):
+    options = SimpleNamespace(transaction_timeout_ms=timeout_ms)
+    sa = SimpleNamespace(state=SimpleNamespace(options=options, qos=object() if has_qos else None))
+    info = ClassPortInfo.unpack(answer_class_port_info(sa, None, 0).records)
+    served = {bit for bit in range(27) if info.capability_mask2 >> bit & 1}
+    assert served == {3, 6, 7, 10, 12, 13, 15, 17} | ({1} if has_qos else set())
+    assert info.capability_mask == 1 << 9 | 1 << 10 | 1 << 13
+    assert (info.class_version, info.resp_time_value) == (2, code)
+    assert (info.redirect_qp, info.redirect_q_key, info.trap_q_key) == (1, 0x80010000, 0x80010000)

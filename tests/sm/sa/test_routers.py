@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from weft.fabric.kinds import NodeKind
+from weft.sm.alias_gids import upload_alias_gids
+from weft.sm.discovery.known import carried_over
 from weft.sm.sweep import _equal_prefixes
 from weft.wire.bulk import fill
 from weft.wire.mad import Method
@@ -102,3 +105,33 @@ def test_alias_gid_names_the_port_with_its_lid(subnet):
     status, (record,) = path_to(subnet, FAR, sgid=own)
     assert (status, record.slid, record.sgid) == (0, subnet.lid("s1-h1"), own)
     assert path_to(subnet, subnet.gid("s1-h2") >> 64 << 64 | 0xBFFF)[0] == SaStatus.INVALID_GID
+
+
+class Noting:
+    """A sender whose ports take what is written, but for those of `refusing`."""
+
+    def __init__(self, *refusing: int) -> None:
+        self.refusing, self.written = refusing, []
+
+    def set(self, route, attribute, number, data):
+        self.written = [tuple(int.from_bytes(row[at : at + 8].tobytes(), "big") for at in (0, 8)) for row in data]
+        return data, np.array([row not in self.refusing for row in range(len(data))])
+
+
+def test_adapters_have_their_lid_as_a_second_guid_where_routers_lead_to_other_subnets(subnet, make_subnet):
+    view, contents = subnet.view, carried_over(None, subnet.view)
+    hosts = [view.fabric.find_port(f"s1-h{number}/1").slot for number in range(1, 5)]
+    expected = [(int(view.fabric.ports.guid[slot]), int(view.fabric.tables.lid[slot])) for slot in hosts]
+    sender = Noting(1)
+    assert upload_alias_gids(sender, view, contents) == [view.name(hosts[1])]
+    assert sender.written == expected
+    sender = Noting()
+    assert upload_alias_gids(sender, view, contents) == []
+    assert sender.written == expected[1:2]
+    sender = Noting()
+    assert (upload_alias_gids(sender, view, contents), sender.written) == ([], [])
+    view.fabric.tables.lid[hosts[2]] += 100  # an alias names an old LID
+    upload_alias_gids(sender, view, contents)
+    assert sender.written == [(expected[2][0], expected[2][1] + 100)]
+    alone = make_subnet("star:hosts=4").view
+    assert upload_alias_gids(None, alone, carried_over(None, alone)) == []
