@@ -375,6 +375,15 @@ def waiting() -> Bench:
     return bench
 
 
+def test_a_master_that_waits_for_another_asks_at_the_lid_of_the_last_discovery() -> None:
+    bench = waiting()
+    said = len(bench.said)
+    again = other(state=MASTER, lid=12, **LOWER)
+    assert bench.election.found_others([again], Here(lid=3)) == Action.NOTHING
+    assert next(question.to.lid for question in bench.ask(INTERVAL_S) if question.heard) == 12
+    assert len(bench.said) == said
+
+
 def test_of_two_masters_the_higher_waits_and_sweeps_when_the_other_hands_over() -> None:
     bench = waiting()
     _, status, action = bench.told(SMControl.HANDOVER, other(state=MASTER, **LOWER))
