@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import replace
+from types import SimpleNamespace
 
 import msgspec
 import numpy as np
 import pytest
 
-from weft.acceptance import Setup, causes, check, expect, find_causes, read_expectation, write_expectation
+from weft.acceptance import Setup, causes, check, expect, find_causes, prediction, read_expectation, write_expectation
 from weft.acceptance.expectation import Expectation
 from weft.acceptance.outputs import Output
 from weft.acceptance.prediction import Curve, Suite, place_setup, predict, programs, suite_of
@@ -378,3 +379,15 @@ def test_a_server_with_two_adapters_may_lose_one_of_them_or_half_the_rate_of_bot
     assert [setup.faults for setup in causes._slow_server(two)] == [tuple(f"slow:{name}=8xEDR" for name in adapters)]
     del adapters[1]
     assert causes._cut_adapter(two) == causes._slow_server(two) == []
+
+
+@pytest.mark.parametrize(("program", "expected", "acceptable"), [("osu_latency", 5.0, 9.0), ("osu_bw", 0.04, 0.016)])
+def test_times_of_osu_stay_microseconds_and_bandwidths_become_gbit_s(monkeypatch, program, expected, acceptable):
+    rows = [SimpleNamespace(size_bytes=8, value=5.0, low=2.0, high=9.0)]
+    monkeypatch.setattr(prediction.osu, "run", lambda ranks, settings: SimpleNamespace(rows=rows))
+    curve = predict(Setup(spec="star:hosts=2,speed=4xHDR", seed=97), program)
+    assert (curve.sizes_bytes, curve.expected, curve.acceptable) == (
+        (8,),
+        pytest.approx((expected,)),
+        pytest.approx((acceptable,)),
+    )
