@@ -333,7 +333,7 @@ def _around(plan: Plan) -> Iterator[RenderableType]:
         yield table("Phases", ("phase", "runs", "order by", "servers", "switches", "cables", "USD"), dates)
     if site.quotes:
         kinds = ("missing", "extra", "count", "price")
-        offers = [
+        offers: list[tuple[Cell, ...]] = [
             (quote.name, round(quote.priced_usd), *(quote.count(kind) for kind in kinds)) for quote in site.quotes
         ]
         yield table("Quotes: differences from the bills", ("quote", "USD", *kinds), offers)
