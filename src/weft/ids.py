@@ -95,6 +95,13 @@ def p_keys_match(first: Any, second: Any) -> Any:
     return ((first ^ second) & 0x7FFF == 0) & (first & 0x7FFF != 0) & ((first | second) & 0x8000 != 0)
 
 
+_FLID_SHIFT = 16
+
+
+def _is_site_local(prefix: int) -> bool:
+    return prefix >> 32 == Gid.SITE_LOCAL_PREFIX >> 32
+
+
 class Gid(_Id):
     """A 128-bit global identifier: subnet prefix and port GUID, as sysfs prints it, in eight groups."""
 
@@ -123,6 +130,16 @@ class Gid(_Id):
     @property
     def guid(self) -> Guid:
         return Guid(int(self) & (1 << 64) - 1)
+
+    @property
+    def flid(self) -> int:
+        """The floating LID in a site-local prefix: FEC0, zeros, 16 bits of FLID, 16 of the subnet. 0 for none."""
+        return self.prefix >> _FLID_SHIFT & 0xFFFF if _is_site_local(self.prefix) else 0
+
+    @property
+    def subnet_prefix(self) -> int:
+        """The prefix without a floating LID: equal for all ports of a subnet."""
+        return self.prefix & ~(0xFFFF << _FLID_SHIFT) if _is_site_local(self.prefix) else self.prefix
 
     def __str__(self) -> str:
         digits = f"{int(self):032x}"

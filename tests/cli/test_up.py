@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,16 @@ def test_each_subnet_has_a_manager_with_its_own_prefix():
     ]
     ((host, options),) = up._managers(weft.load("star:hosts=2"), Options(subnet_prefix=7), "h2")
     assert (host, options.subnet_prefix) == ("h2", 7)
+
+
+def test_each_subnet_gets_an_equal_part_of_the_floating_lids():
+    options = Options(global_flid_start=1000, global_flid_end=1009)
+    managers = up._managers(weft.load("subnets:3,of=star:hosts=2"), options, "")
+    assert [own.flids for _, own in managers] == [(1000, 1009, 1000 + 3 * n, 1002 + 3 * n) for n in range(3)]
+    with pytest.raises(ConfigError, match="local_flid_start 1000 would be that of 2 subnets: leave it out"):
+        up._managers(weft.load("subnets:2,of=star:hosts=2"), replace(options, local_flid_start=1000), "")
+    with pytest.raises(ConfigError, match="global_flid_start 5 to global_flid_end 5 has fewer than 2 LIDs"):
+        up._managers(weft.load("subnets:2,of=star:hosts=2"), Options(global_flid_start=5, global_flid_end=5), "")
 
 
 @pytest.mark.parametrize(

@@ -29,10 +29,10 @@ PREFIXES = (0xFEC0_0000_0000_0001, 0xFEC0_0000_0000_0002)
 
 
 @contextmanager
-def managed(lab: Lab, at: str, prefix: int) -> Iterator[SubnetManager]:
+def managed(lab: Lab, at: str, prefix: int = 0, options: Options | None = None) -> Iterator[SubnetManager]:
     """Run a subnet manager on a host of one subnet."""
     carrier = IbsimCarrier(at, lab.sockname)
-    manager = SubnetManager(carrier, Options(subnet_prefix=prefix))
+    manager = SubnetManager(carrier, options or Options(subnet_prefix=prefix))
     thread = threading.Thread(target=manager.run, daemon=True)
     thread.start()
     try:

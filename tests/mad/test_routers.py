@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from tests.mad.conftest import Bench, suite
 
@@ -9,14 +10,23 @@ from weft.fabric.counters import Counter
 from weft.fabric.forwarding import Reason
 from weft.fabric.subnets import subnets_of
 from weft.mad import faults
+from weft.mad.carrier import ask
 from weft.mad.routers import walk_global
+from weft.wire.crc import vcrc_bytes
 from weft.wire.headers import BTH, DETH, GRH, LRH, Opcode
-from weft.wire.mad import Status
+from weft.wire.mad import Method, Status
 from weft.wire.notice import Trap
 from weft.wire.packet import Link, Packet, icrc_is_right
 from weft.wire.port_info import PortInfo
-from weft.wire.router import AdjacentSiteLocalSubnetsTable, AdjacentSubnet, RouterInfo
-from weft.wire.smp import PERMISSIVE_LID, SmpAttribute
+from weft.wire.router import (
+    AdjacentRouterLids,
+    AdjacentSiteLocalSubnetsTable,
+    AdjacentSubnet,
+    AdjacentSubnetsRouterLidInfo,
+    RouterInfo,
+    RouterLidTable,
+)
+from weft.wire.smp import PERMISSIVE_LID, SmpAttribute, SwitchInfo
 
 P_KEY = 0xFFFF
 RELAY_ERRORS = Counter.PORT_RCV_SWITCH_RELAY_ERRORS
@@ -192,3 +202,66 @@ def test_router_describes_adjacent_subnets(bench):
     assert bench.ask((1,), 1, SmpAttribute.ROUTER_INFO)[0] == Status.METHOD_ATTRIBUTE_NOT_SUPPORTED
     faults.pull_cable(bench.devices, bench.slot_of("router1/2"))
     assert RouterInfo.unpack(bench.ask((1, 3), 1, SmpAttribute.ROUTER_INFO)[1]).adjacent_subnets_top == 0
+
+
+def floating(bench: Bench, port: int, everywhere: tuple[int, int], local: tuple[int, int], flids: tuple[int, ...]):
+    """Write ranges and enabled floating LIDs by a Set of each attribute to a port of the router; its status."""
+    path = (1, 3) if port == 1 else ()
+    carrier = bench.carrier if port == 1 else bench.carrier_at(bench.slot_of("router1/2"))
+    names = ("global_router_lid_base", "global_router_lid_top", "local_router_lid_base", "local_router_lid_top")
+    info = RouterInfo(**dict(zip(names, (*everywhere, *local), strict=True)))
+    mad = suite.smp(bytes(path), Method.SET, SmpAttribute.ROUTER_INFO, 0, info.raw)
+    status = suite.status_of(ask(carrier, mad, timeout_ms=10, retries=0))
+    for block in range(96):
+        bits = sum(1 << 511 - flid % 512 for flid in flids if flid // 512 == block)
+        if bits:
+            data = RouterLidTable(enabled=bits).raw
+            mad = suite.smp(bytes(path), Method.SET, SmpAttribute.ROUTER_LID_TABLE, block, data)
+            assert suite.status_of(ask(carrier, mad, timeout_ms=10, retries=0)) == 0
+    return status
+
+
+def test_router_shows_the_floating_lids_of_an_adjacent_subnet(bench):
+    watched = bench.devices.traps.pending
+    assert floating(bench, 1, (1000, 2999), (1000, 1999), ()) == 0
+    assert floating(bench, 2, (1000, 2999), (2000, 2999), (2000, 2047, 2048, 1500)) == 0  # 1500 is not of its range
+    bench.devices.routers.watch(bench.devices.traps)
+    assert {key[0] for key in watched} >= {bench.slot_of("router1/1")}
+    info = RouterInfo.unpack(bench.ask((1, 3), 1, SmpAttribute.ROUTER_INFO)[1])
+    assert (info.global_router_lid_base, info.global_router_lid_top, info.local_router_lid_top) == (1000, 2999, 1999)
+    assert info.adjacent_router_lid_top == 1
+    status, data = bench.ask((1, 3), 1, SmpAttribute.ADJACENT_SUBNETS_ROUTER_LID_INFO)
+    first, second, *_ = AdjacentSubnetsRouterLidInfo.unpack(data).subnet
+    assert (status, first.subnet_prefix, first.first, first.last) == (0, 2, 2000, 2999)
+    assert second == AdjacentRouterLids()
+    blocks = [RouterLidTable.unpack(bench.ask((1, 3), 1, SmpAttribute.ROUTER_LID_TABLE, at)[1]) for at in (2, 3, 4)]
+    assert [block.enabled for block in blocks] == [0, 1 << 511 - 2000 % 512 | 1 << 511 - 2047 % 512, 1 << 511]
+    assert bench.ask((1, 3), 1, SmpAttribute.ROUTER_LID_TABLE, 96)[0] == Status.INVALID_FIELD
+    assert bench.ask((1,), 1, SmpAttribute.ROUTER_LID_TABLE)[0] == Status.METHOD_ATTRIBUTE_NOT_SUPPORTED
+
+
+@pytest.mark.parametrize(
+    ("everywhere", "local"),
+    [((1000, 999), (0, 0)), ((1000, 0xC000), (0, 0)), ((1000, 1999), (900, 1100)), ((0, 0), (1000, 1000))],
+)
+def test_router_refuses_ranges_that_are_not_within_each_other(bench, everywhere, local):
+    assert floating(bench, 1, everywhere, local, ()) == Status.INVALID_FIELD
+    assert RouterInfo.unpack(bench.ask((1, 3), 1, SmpAttribute.ROUTER_INFO)[1]).global_router_lid_base == 0
+
+
+def test_packet_for_an_enabled_floating_lid_is_taken_by_the_router(bench):
+    floating(bench, 2, (1000, 2999), (2000, 2999), (2001,))
+    leaf, router = bench.slot_of("s1-leaf1/3"), bench.devices.routers
+    tables = bench.devices.tables
+    tables.lft = np.pad(tables.lft, ((0, 0), (0, 3000)), constant_values=255)
+    tables.lft[:, 2001:2003] = 3
+    SwitchInfo.linear_fdb_top.set(bench.devices.switch_info[bench.devices.node_of[leaf]], 2999)
+    prefix = 0xFEC0_0000_0000_0002 | 2001 << 16
+    raw = bytearray(packet(bench, prefix << 64 | bench.lid("s2-h2"))[:-2])
+    for dlid, delivered in ((2001, (bench.slot_of("s2-h2/1"),)), (2002, ())):
+        LRH.dlid.set(raw, dlid)
+        assert bench.subnet.send_packet(bench.slot, bytes(raw) + vcrc_bytes(raw)).delivered == delivered
+    assert router.takes(bench.slot_of("router1/1"), 2001)
+    assert not router.takes(bench.slot_of("router1/2"), 2001)  # it leads there
+    faults.pull_cable(bench.devices, bench.slot_of("router1/2"))
+    assert not router.takes(bench.slot_of("router1/1"), 2001)

@@ -139,6 +139,8 @@ LIMITS = {
     "cc_sw_cong_setting_packet_size": (0, 255),
     "cc_sw_cong_setting_marking_rate": (0, 0xFFFF),
     "max_vls": (1, 15),
+    **{f"{whose}_flid_{end}": (0, 0xBFFF) for whose in ("global", "local") for end in ("start", "end")},
+    "flid_compression": (1, 4),
 }
 
 

@@ -144,7 +144,33 @@ def _managers(fabric: Fabric, options: Options, at: str) -> list[tuple[str, Opti
             f"subnet_prefix {options.subnet_prefix:#x} would be that of {len(parts)} subnets: subnets that routers "
             "join need different prefixes; leave it out, and each gets its own"
         )
-    return [(_host(fabric, part.nodes), replace(options, subnet_prefix=part.prefix)) for part in parts]
+    ranges = _flid_ranges(options, len(parts))
+    own = [
+        replace(options, subnet_prefix=part.prefix, local_flid_start=first, local_flid_end=last)
+        for part, (first, last) in zip(parts, ranges, strict=True)
+    ]
+    return [(_host(fabric, part.nodes), each) for part, each in zip(parts, own, strict=True)]
+
+
+def _flid_ranges(options: Options, parts: int) -> list[tuple[int, int]]:
+    """Return the range of floating LIDs of each subnet: equal parts of the global range."""
+    from weft.sm.flids import check_ranges
+
+    first, last, own, _ = options.flids
+    if not own:
+        check_ranges(options)
+    if own:
+        raise ConfigError(
+            f"local_flid_start {own} would be that of {parts} subnets: leave it out, and each gets a part of the range "
+            "from global_flid_start to global_flid_end"
+        )
+    if not first:
+        return [(0, 0)] * parts
+    size = (last - first + 1) // parts
+    if not size:
+        raise ConfigError(f"global_flid_start {first} to global_flid_end {last} has fewer than {parts} LIDs")
+    starts = range(first, first + parts * size, size)
+    return [(start, start + size - 1) for start in starts]
 
 
 def _adjacent(fabric: Fabric) -> dict[int, set[int]]:

@@ -223,6 +223,10 @@ class Devices(Plane):
         self.node_description[node][:] = raw.ljust(64, b"\0")
         self.traps.local_change(self, self.first[node] + (not self.is_switch[node]), node_description_change=1)
 
+    def has_lid(self, slot: int, lid: int) -> bool:
+        """Return whether a port takes packets for a LID: its own, or at routers a floating LID of another subnet."""
+        return super().has_lid(slot, lid) or (bool(self.routers.floating) and self.routers.takes(slot, lid))
+
     def view(self, name: str) -> memoryview:
         """Return the bytes of a fabric table: copying a block this way takes a fifth of numpy's time."""
         table = getattr(self.tables, name)

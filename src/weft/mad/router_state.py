@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
 
 from weft.fabric.forwarding import NONE, Plane
 from weft.fabric.kinds import NodeKind
@@ -26,6 +29,15 @@ class Neighbor:
     asked_s: float
 
 
+@dataclass(slots=True, eq=False)
+class FloatingLids:
+    """The floating LIDs that the manager of a subnet gave to a router's port: first and last of each range."""
+
+    all: tuple[int, int] = (0, 0)  # of all subnets
+    local: tuple[int, int] = (0, 0)  # of the port's subnet
+    enabled: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(Lid.FIRST_MULTICAST, bool))  # [LID]
+
+
 class Routers:
     """The routers of a fabric, and the destinations that they know.
 
@@ -38,7 +50,8 @@ class Routers:
         self.ask: Callable[[int, int], None] = lambda slot, gid: None
         self.neighbors: dict[tuple[int, int], Neighbor] = {}  # by output port and GID
         self._held: deque[tuple[int, int, int, bytes]] = deque()  # output port, GID, input port, packet
-        self._shown: dict[int, tuple[int, ...]] = {}  # node -> prefixes when managers were last told
+        self.floating: dict[int, FloatingLids] = {}  # by port, once a manager has written them
+        self._shown: dict[int, tuple[tuple[int, bytes], ...]] = {}  # node -> ports when managers were last told
 
     def prefix(self, slot: int) -> int:
         """Return the GidPrefix of a port; NONE while it is not Active."""
@@ -54,6 +67,32 @@ class Routers:
         guids = self._plane.fabric.ports.guid
         interface = gid & _INTERFACE
         return any(gid >> 64 == self.prefix(slot) and interface == int(guids[slot]) for slot in self.ports_of(node))
+
+    # -- floating LIDs ------------------------------------------------------------------------------------------------
+
+    def set_ranges(self, slot: int, everywhere: tuple[int, int], local: tuple[int, int]) -> None:
+        """Set the ranges of a port; a floating LID outside of them is no longer enabled."""
+        lids = self.floating.setdefault(slot, FloatingLids())
+        lids.all, lids.local = everywhere, local
+        lids.enabled[: local[0]] = lids.enabled[local[1] + 1 :] = False
+
+    def enable(self, slot: int, first: int, enabled: NDArray[np.bool_]) -> None:
+        """Set which floating LIDs from `first` on are enabled at a port; those outside of its range stay disabled."""
+        lids = self.floating.setdefault(slot, FloatingLids())
+        inside = slice(max(first, lids.local[0]), min(first + len(enabled), lids.local[1] + 1))
+        lids.enabled[inside] = enabled[inside.start - first : max(inside.stop - first, 0)]
+
+    def enabled(self, slot: int) -> NDArray[np.bool_]:
+        """Return [LID] -> whether it is a floating LID that is enabled at a port."""
+        return self.floating.get(slot, _NO_LIDS).enabled
+
+    def takes(self, slot: int, lid: int) -> bool:
+        """Return whether a port of a router takes packets for a floating LID: another port leads to its subnet."""
+        node = self._plane.node_of[slot]
+        if node not in self.nodes or not 0 < lid < Lid.FIRST_MULTICAST:
+            return False
+        others = (port for port in self.ports_of(node) if port != slot and port in self.floating)
+        return any(self.floating[port].enabled[lid] and self._plane.is_active(port) for port in others)
 
     # -- destinations -------------------------------------------------------------------------------------------------
 
@@ -87,13 +126,20 @@ class Routers:
     # -- changes ------------------------------------------------------------------------------------------------------
 
     def watch(self, traps: Traps) -> None:
-        """Send trap 144 from the ports of a router whose prefixes have changed, so that managers sweep."""
+        """Send trap 144 from the ports of a router after prefixes or floating LIDs changed, so that managers sweep."""
         for node in self.nodes:
             slots = self.ports_of(node)
-            prefixes = tuple(self.prefix(slot) for slot in slots)
-            before = self._shown.setdefault(node, (NONE,) * len(prefixes))
-            self._shown[node] = prefixes
-            changed = {place for place, prefix in enumerate(prefixes) if prefix != before[place]}
+            ports = tuple((self.prefix(slot), self._shown_lids(slot)) for slot in slots)
+            before = self._shown.setdefault(node, ((NONE, b""),) * len(ports))
+            self._shown[node] = ports
+            changed = {place for place, port in enumerate(ports) if port != before[place]}
             for place, slot in enumerate(slots):
-                if changed - {place} and prefixes[place] != NONE:
+                if changed - {place} and ports[place][0] != NONE:
                     traps.local_change(self._plane, slot)
+
+    def _shown_lids(self, slot: int) -> bytes:
+        lids = self.floating.get(slot)
+        return b"" if lids is None else repr(lids.local).encode() + np.packbits(lids.enabled).tobytes()
+
+
+_NO_LIDS = FloatingLids()

@@ -2,11 +2,11 @@
 
     hop = next_subnet(devices, at, dgid=dgid, hop_limit=hop_limit, p_key=p_key)     the packet entered by `at`
 
-The output port is the Active port whose GidPrefix is that of the DGID. The router writes a new LRH there: SLID of the
-port, DLID and SL of the destination. A DGID whose last 64 bits are a LID is an alias GID and names its DLID (NVIDIA's
-rule for routers); for all others the router asks the subnet's administrator for the path, as a host does, and packets
-wait for the answer. Answers are used for ever, and asked for again once they are old: while a manager is down, traffic
-goes on. InfiniBand leaves open how a router finds LIDs (volume 1, "Routers").
+The output port is the Active port whose GidPrefix is that of the DGID, without a floating LID in it. The router writes
+a new LRH there: SLID of the port, DLID and SL of the destination. A DGID whose last 64 bits are a LID is an alias GID
+and names its DLID (NVIDIA's rule for routers); for all others the router asks the subnet's administrator for the path,
+as a host does, and packets wait for the answer. Answers are used for ever, and asked for again once they are old: while
+a manager is down, traffic goes on. InfiniBand leaves open how a router finds LIDs (volume 1, "Routers").
 
 The rules, in this order, with the port that counts a dropped packet:
 
@@ -23,6 +23,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from weft.fabric.forwarding import NONE, Path, Reason, matching_key, walk
+from weft.ids import Gid
 from weft.mad.devices import Devices
 from weft.wire.crc import VCRC_BYTES, vcrc_bytes
 from weft.wire.headers import GRH, LNH, LRH
@@ -61,8 +62,9 @@ def next_subnet(devices: Devices, at: int, *, dgid: int, hop_limit: int, p_key: 
         return RouterHop(at, reason=Reason.HOP_LIMIT)
     routers = devices.routers
     ports = routers.ports_of(devices.node_of[at])
-    out = next((slot for slot in ports if slot != at and routers.prefix(slot) == dgid >> 64), NONE)
-    if out == NONE or routers.prefix(at) == dgid >> 64:
+    prefix = Gid(dgid).subnet_prefix
+    out = next((slot for slot in ports if slot != at and routers.prefix(slot) == prefix), NONE)
+    if out == NONE or routers.prefix(at) == prefix:
         return RouterHop(at, reason=Reason.NO_SUBNET)
     if p_key >= 0 and matching_key(devices.keys(out), p_key) == NONE:
         return RouterHop(out, reason=Reason.P_KEY)

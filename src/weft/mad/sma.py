@@ -240,8 +240,10 @@ _PAIRS: dict[int, tuple[Handler | None, Handler | None]] = {
     SmpAttribute.ADAPTIVE_ROUTING_GROUP_TABLE: (sma_adaptive.get_groups, sma_adaptive.set_groups),
     SmpAttribute.ADAPTIVE_ROUTING_LINEAR_FORWARDING_TABLE: (sma_adaptive.get_lft, sma_adaptive.set_adaptive_lft),
     SmpAttribute.MLNX_EXTENDED_PORT_INFO: (_get_mlnx_port_info, _set_mlnx_port_info),
-    SmpAttribute.ROUTER_INFO: (sma_router.get_router_info, None),
+    SmpAttribute.ROUTER_INFO: (sma_router.get_router_info, sma_router.set_router_info),
     SmpAttribute.ADJACENT_SITE_LOCAL_SUBNETS_TABLE: (sma_router.get_adjacent_subnets, None),
+    SmpAttribute.ADJACENT_SUBNETS_ROUTER_LID_INFO: (sma_router.get_adjacent_lids, None),
+    SmpAttribute.ROUTER_LID_TABLE: (sma_router.get_lid_table, sma_router.set_lid_table),
 }
 HANDLERS: dict[int, Handler] = {
     method << 16 | attribute: handler

@@ -19,6 +19,7 @@ opafm/           opafm.xml: virtual fabrics as partitions and shares of bandwidt
 mcast/           multicast groups and their trees
 qos/             SL to VL tables, VL arbitration, qos-policy.conf, congestion control
 alias_gids       GUIDs of ports that are their LIDs, for routers
+flids            floating LIDs: of leaf switches here, and routes to those of other subnets
 port_info        the settings and states of all ports
 ucast/           LIDs, forwarding tables, adaptive routing, and the order in which they are written
 inform/          traps from ports, and reports to subscribers

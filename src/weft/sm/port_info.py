@@ -48,9 +48,20 @@ class Outcome:
     refused: NDArray[np.intp]  # slots that did not take it, or did not answer
 
 
-def wanted_settings(view: View, lids: Lids, options: Options, *, key: PortKey, enforced: NDArray[np.uint8]) -> Rows:
-    """Return uint8[slot, 64]: the desired PortInfo, except states. `enforced`: INBOUND | OUTBOUND."""
+def wanted_settings(
+    view: View,
+    lids: Lids,
+    options: Options,
+    *,
+    key: PortKey,
+    enforced: NDArray[np.uint8],
+    flid: NDArray[np.int64] | None = None,
+) -> Rows:
+    """Return uint8[slot, 64]: the desired PortInfo, except states. `enforced`: INBOUND | OUTBOUND; `flid`: [slot]."""
     expected = view.port_info.copy()
+    prefix = np.full(len(expected), options.subnet_prefix, np.uint64)
+    if flid is not None:
+        prefix |= flid.astype(np.uint64) << np.uint64(16)
     ports = view.fabric.ports
     of_switch = view.is_switch[ports.node]
     mtu, vls = link_limits(view, options.max_op_vls)
@@ -63,7 +74,7 @@ def wanted_settings(view: View, lids: Lids, options: Options, *, key: PortKey, e
         (ends, PortInfo.lmc, lids.lmc[ends]),
         (ends, PortInfo.master_sm_lid, int(lids.lid[view.own_slot])),
         (ends, PortInfo.master_sm_sl, options.sm_sl),
-        (ends, PortInfo.gid_prefix, options.subnet_prefix),
+        (ends, PortInfo.gid_prefix, prefix[ends]),
         (ends, PortInfo.m_key, key.m_key),
         (ends, PortInfo.m_key_lease_period, key.lease_period_s),
         (ends, PortInfo.m_key_protect_bits, key.level),

@@ -29,6 +29,7 @@ from weft.sm.discovery.differences import Flaps
 from weft.sm.discovery.view import View, changes, switch_changes
 from weft.sm.drift import DriftChecks
 from weft.sm.events import Event, Log
+from weft.sm.flids import check_ranges
 from weft.sm.inform.traps import SETTLE_S, TrapLimit, asks_for_handover, repress, take_trap
 from weft.sm.mcast.trees import reprogram
 from weft.sm.protection import known_m_key, own_sa_key
@@ -69,6 +70,7 @@ class SubnetManager:
         subnet: str = "",
     ) -> None:
         options = options or Options()
+        check_ranges(options)
         self.carrier, self.options, self.dump = carrier, options, dump
         self.subnet = subnet  # its title for users: lab mine, ibsim sim
         self.state = State(

@@ -17,6 +17,7 @@ from weft.sm.discovery.differences import Flaps
 from weft.sm.discovery.known import Known
 from weft.sm.discovery.view import View
 from weft.sm.events import Log
+from weft.sm.flids import Flids
 from weft.sm.inform.subscriptions import Subscriptions
 from weft.sm.mcast.groups import Groups
 from weft.sm.pkey.partitions import NO_FILE, Partitions
@@ -113,6 +114,7 @@ class State:
     known: Known | None = None  # tables in the devices
     routing: Routing | None = None
     adaptive: AdaptiveState | None = None
+    flids: Flids | None = None  # floating LIDs; None: no range
     groups: Groups = field(default_factory=Groups)  # multicast
     services: Services = field(default_factory=Services)
     subscriptions: Subscriptions = field(default_factory=Subscriptions)

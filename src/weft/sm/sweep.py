@@ -25,6 +25,7 @@ from weft.sm.discovery.differences import differences, missing_links
 from weft.sm.discovery.known import Known, carried_over
 from weft.sm.discovery.view import View, make_view, without_links
 from weft.sm.events import Event, some
+from weft.sm.flids import add_routes, find_flids, upload_flids
 from weft.sm.mcast.trees import plant_trees, upload_multicast
 from weft.sm.pkey.table_upload import adopt_partitions, choose_pkeys, p_key_differences, read_pkeys, upload_pkeys
 from weft.sm.pkey.tables import PKeyTables
@@ -104,6 +105,12 @@ def configure(state: State, view: View, *, taking_over: bool = False) -> Report:
     if in_use:
         read_forwarding(sender, view, contents)
     view, routing = route_subnet(state, view, contents)
+    state.flids = find_flids(sender, view, state.options)
+    if state.flids is not None:
+        add_routes(view, state.flids)
+        if len(state.flids.without):
+            names = some([view.name(slot) for slot in state.flids.without.tolist()])
+            state.log.say_once(Event.NO_LID, f"no floating LID is left for {names}: give a larger local_flid_end")
     pkeys = give_pkeys(state, view, contents)
     if taking_over:
         note_foreign_keys(state, view, contents, pkeys)
@@ -112,7 +119,14 @@ def configure(state: State, view: View, *, taking_over: bool = False) -> Report:
     settle_groups(state, view)
     plant_trees(view, state.groups)
     choose_key(state)
-    expected = wanted_settings(view, lids, state.options, key=state.port_key, enforced=pkeys.enforcement)
+    expected = wanted_settings(
+        view,
+        lids,
+        state.options,
+        key=state.port_key,
+        enforced=pkeys.enforcement,
+        flid=None if state.flids is None else state.flids.own,
+    )
 
     refused = upload_pkeys(sender, view, contents, pkeys)
     refused += upload_vl_tables(sender, view, contents)
@@ -131,6 +145,8 @@ def configure(state: State, view: View, *, taking_over: bool = False) -> Report:
     reregister = taking_over and not state.options.no_clients_rereg
     rest = bring_up(sender, view, contents, expected, among=~trunks, reregister=reregister)
     refused += upload_alias_gids(sender, view, contents)
+    if state.flids is not None:
+        refused += upload_flids(sender, view, state.options, state.flids)
     refused += [view.name(slot) for slot in np.union1d(first.refused, rest.refused).tolist()]
     for name in refused:
         state.log.say(Event.REFUSED, f"{name} refuses its settings")
@@ -176,6 +192,7 @@ def give_lids(state: State, view: View) -> tuple[View, Lids]:
         lmc=options.lmc,
         honor=options.honor_guid2lid_file and first,
         reassign=options.reassign_lids and first,
+        floating=options.flids[:2],
     )
     if len(lids.without):
         state.log.say(
@@ -184,7 +201,7 @@ def give_lids(state: State, view: View) -> tuple[View, Lids]:
             f"a subnet has 49,151, and each adapter takes {1 << options.lmc}; use a smaller lmc",
         )
         view = without_links(view, lids.without, ())
-        lids = choose_lids(view, state.remembered, lmc=options.lmc)
+        lids = choose_lids(view, state.remembered, lmc=options.lmc, floating=options.flids[:2])
     for slot in lids.changed[:10].tolist():
         state.log.say(Event.LID_CHANGED, f"{view.name(slot)} gets LID {lids.lid[slot]}: another port has its LID")
     view.fabric.tables.lid[:] = lids.lid

@@ -2,10 +2,14 @@
 
     RouterInfo 0xFFD0                        sizes of the router's tables, and the ranges of floating LIDs
     AdjacentSiteLocalSubnetsTable 0xFFD2     the subnets behind its other ports; the modifier is a block of eight
+    AdjacentSubnetsRouterLidInfo 0xFFD5      the ranges of floating LIDs of those subnets, in blocks of eight
+    RouterLidTable 0xFFD6                    a bit for each floating LID that is enabled; the modifier is a block of 512
 
 Certainty: none of this is in the standard, and it was not tested against a real router. Numbers and layouts are those
-of public copies of ibdiagnet's headers (`SMP_RouterInfo`, `AdjSiteLocalSubnetRecord`); that a block has eight records
-follows from their size. A site-local prefix is 0xFEC0, zeros, and 16 bits that the table holds. LIDs have 20 bits.
+of public copies of ibdiagnet's headers (`SMP_RouterInfo`, `AdjSiteLocalSubnetRecord`, `AdjSubnetRouterLIDRecord`,
+`SMP_RouterLIDTable`); that a block has eight records follows from their size, and that the first LID of a block is its
+first bit from OpenSM's `RTR_RTR_LID_TBL_BLOCK_IDX_IN_RECORD`. A site-local prefix is 0xFEC0, zeros, and 16 bits that
+the tables hold; between them is the floating LID of a port (NCCL and UCX read it there). LIDs have 20 bits.
 """
 
 # ruff: noqa: PIE794 - reserved fields are named `_`
@@ -15,6 +19,7 @@ from weft.wire.fields import bits, parts, reserved
 from weft.wire.format import Format
 
 SUBNETS_PER_BLOCK = 8
+LIDS_PER_BLOCK = 512
 
 
 class RouterInfo(Format, size=40):
@@ -58,3 +63,25 @@ class AdjacentSiteLocalSubnetsTable(Format, size=64):
     """The attribute 0xFFD2."""
 
     subnet = parts(SUBNETS_PER_BLOCK, AdjacentSubnet)
+
+
+class AdjacentRouterLids(Format, size=8):
+    """The range of floating LIDs of a subnet behind another port of a router."""
+
+    subnet_prefix = bits(16)  # the last 16 bits of a site-local prefix
+    first = bits(16)
+    first_high = bits(4)
+    _ = reserved(8)
+    last = bits(20)
+
+
+class AdjacentSubnetsRouterLidInfo(Format, size=64):
+    """The attribute 0xFFD5."""
+
+    subnet = parts(SUBNETS_PER_BLOCK, AdjacentRouterLids)
+
+
+class RouterLidTable(Format, size=64):
+    """The attribute 0xFFD6: bit n of block b, counted from the first, is floating LID 512 b + n."""
+
+    enabled = bits(LIDS_PER_BLOCK)

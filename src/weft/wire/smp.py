@@ -16,7 +16,12 @@ from weft.wire.format import Format, Numbered
 from weft.wire.mad import MAD_BYTES, MadHeader, Method, MgmtClass
 from weft.wire.notice import Notice
 from weft.wire.port_info import MlnxExtendedPortInfo, PortInfo, PortInfoExtended
-from weft.wire.router import AdjacentSiteLocalSubnetsTable, RouterInfo
+from weft.wire.router import (
+    AdjacentSiteLocalSubnetsTable,
+    AdjacentSubnetsRouterLidInfo,
+    RouterInfo,
+    RouterLidTable,
+)
 
 HOPS_MAX = 64
 PERMISSIVE_LID = 0xFFFF
@@ -246,6 +251,8 @@ class SmpAttribute(Numbered):
     MLNX_EXTENDED_PORT_INFO = 0xFF90, MlnxExtendedPortInfo
     ROUTER_INFO = 0xFFD0, RouterInfo
     ADJACENT_SITE_LOCAL_SUBNETS_TABLE = 0xFFD2, AdjacentSiteLocalSubnetsTable
+    ADJACENT_SUBNETS_ROUTER_LID_INFO = 0xFFD5, AdjacentSubnetsRouterLidInfo
+    ROUTER_LID_TABLE = 0xFFD6, RouterLidTable
 
 
 ATTRIBUTES = SmpAttribute.forms()

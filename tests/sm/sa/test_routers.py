@@ -10,6 +10,7 @@ import pytest
 from weft.fabric.kinds import NodeKind
 from weft.sm.alias_gids import upload_alias_gids
 from weft.sm.discovery.known import carried_over
+from weft.sm.flids import Flids, add_routes
 from weft.sm.sweep import _equal_prefixes
 from weft.wire.bulk import fill
 from weft.wire.mad import Method
@@ -135,3 +136,18 @@ def test_adapters_have_their_lid_as_a_second_guid_where_routers_lead_to_other_su
     assert sender.written == [(expected[2][0], expected[2][1] + 100)]
     alone = make_subnet("star:hosts=4").view
     assert upload_alias_gids(None, alone, carried_over(None, alone)) == []
+
+
+def test_path_to_a_gid_with_a_floating_lid_has_that_as_its_dlid(subnet):
+    routers = (subnet.slot("router2"), subnet.slot("router1"))
+    own = np.zeros(len(subnet.view.fabric.ports), np.int64)
+    subnet.state.flids = Flids(own=own, there={1500: routers}, without=np.zeros(0, np.intp))
+    add_routes(subnet.view, subnet.state.flids)
+    with_flid, without = FAR | 1500 << 80, FAR | 1501 << 80
+    status, (record,) = path_to(subnet, with_flid)
+    assert (status, record.dlid, record.dgid, record.hop_limit) == (0, 1500, with_flid, 255)
+    assert path_to(subnet, with_flid, dlid=1500)[1] == [record]
+    assert path_to(subnet, with_flid, dlid=subnet.lid("router1"))[0] == SaStatus.REQUEST_INVALID
+    assert path_to(subnet, without)[1][0].dlid in {subnet.lid("router1"), subnet.lid("router2")}  # not enabled
+    lft = subnet.view.fabric.tables.lft
+    assert (lft[:, 1500] == lft[:, subnet.lid("router2")]).all()

@@ -22,7 +22,7 @@ from typing import Any
 
 from weft.errors import ConfigError, FileError, UnknownName
 from weft.fabric.files.text import read_text
-from weft.ids import Gid
+from weft.ids import Gid, Lid
 from weft.routing import ENGINES, OPENSM_ENGINES
 from weft.sm.conf import qos_options as _qos
 from weft.sm.conf.option_values import (
@@ -56,6 +56,7 @@ _NO_ENGINE = {
 
 _ENGINE_NAMES = Names("auto", ENGINES, OPENSM_ENGINES, _NO_ENGINE)
 _NO_LIMIT = 0x7FFF_FFFF  # OpenSM's meaning of 0
+_LID = Number(0, Lid.FIRST_MULTICAST - 1)
 _BYTE, _WORD, _LONG = Number(0, 0xFF), Number(0, 0xFFFF), Number(0, 0xFFFF_FFFF)
 _KEY, _MASK, _HEX_WORD = Number(0, (1 << 64) - 1, 16), Number(0, (1 << 256) - 1, 64), Number(0, 0xFFFF, 4)
 _CODE = Number(0, 31)  # a time of 4.096 us x 2^code
@@ -81,6 +82,11 @@ class Options:
     sm_key: int = _option(1, _KEY, "other subnet managers must have this SM_Key")
     sa_key: int = _option(1, _KEY, "queries with this SM_Key are trusted")
     subnet_prefix: int = _option(Gid.LINK_LOCAL_PREFIX, _KEY, "first half of every GID")
+    global_flid_start: int = _option(0, _LID, "first floating LID of all subnets that routers join; 0: none")
+    global_flid_end: int = _option(0, _LID, "the last")
+    local_flid_start: int = _option(0, _LID, "first floating LID of this subnet; 0: none")
+    local_flid_end: int = _option(0, _LID, "the last")
+    flid_compression: int = _option(2, Number(1, 4), "most leaf switches that share a floating LID")
     lmc: int = _option(0, _BELOW_8, "every port gets 2^lmc LIDs")
     lmc_esp0: bool = _option(False, _FLAG, "so does the enhanced port 0 of a switch")
     sm_sl: int = _option(0, _NIBBLE, "service level of queries to this subnet manager")
@@ -208,6 +214,11 @@ class Options:
                 f"sweep_interval {sweep_s} is refused with m_key_lease_period {lease_s}: a sweep renews the M_Key, "
                 "and must come before ports forget it"
             )
+
+    @property
+    def flids(self) -> tuple[int, int, int, int]:
+        """The ranges of floating LIDs: first and last of all subnets, first and last of this one."""
+        return self.global_flid_start, self.global_flid_end, self.local_flid_start, self.local_flid_end
 
     @property
     def port_qos(self) -> Qos | None:

@@ -83,7 +83,7 @@ def _check(state: State, query: _Query) -> None:
     if not query.has("mgid", "port_gid", "join_state"):
         raise _Refused("MGID, PortGID and JoinState are needed", SaStatus.INSUFFICIENT_COMPONENTS)
     query.check_codes()
-    prefix = Gid(query.record.port_gid).prefix
+    prefix = Gid(query.record.port_gid).subnet_prefix
     if prefix not in (Gid.LINK_LOCAL_PREFIX, state.options.subnet_prefix):
         raise _Refused(f"prefix {prefix:#018x} is another subnet's", SaStatus.INVALID_GID)
 

@@ -138,6 +138,8 @@ class PathTables:
         usable = (inner | (view.state == PortState.ACTIVE)) & (tables.lid > 0)
         gids = np.empty((len(ports), 2), ">u8")
         gids[:, 0], gids[:, 1] = state.options.subnet_prefix, ports.guid
+        if state.flids is not None and len(state.flids.own) == len(ports):
+            gids[:, 0] |= (state.flids.own << 16).astype(">u8")
         selected = (
             np.ascontiguousarray(tables.path_sl) if "path_sl" in awake else np.zeros((0, 0), np.uint8),
             np.where(inner | (neighbor == 0), cap, neighbor).astype(np.uint8),

@@ -4,24 +4,26 @@ A path follows the forwarding tables, and is as wide as its narrowest link. From
 over arrays: after a fault every host asks again at once. What a query may want of a path, and the order of several
 between two ports (with LMC, those that share no LID come first), is as in OpenSM.
 
-The path to a GID of another subnet is that to the router, whose LID is the DLID; its hop limit allows routers.
+The path to a GID of another subnet is that to the router, whose LID is the DLID, or the floating LID in the prefix of
+that GID; its hop limit allows routers.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.ids import Lid
+from weft.ids import Gid, Lid
 from weft.sm.events import Event
 from weft.sm.mcast.groups import EXACTLY
 from weft.sm.sa import kernels
 from weft.sm.sa.context import Context, Handler, Reply
 from weft.sm.sa.path_query import ANY_PATHS, PathQuery, read_query
 from weft.sm.sa.path_tables import Directory, Pairs, PathTables
-from weft.sm.sa.routers import routers_to
+from weft.sm.sa.routers import flid_to, routers_to
 from weft.wire.mad import Method
 from weft.wire.sa import MultiPathRecord, PathRecord, SaAttribute, SaMad, SaStatus
 
@@ -32,6 +34,7 @@ _MULTICAST = 0xFF
 _LINK_LOCAL_SCOPE = 2
 _HOP_LIMIT_MAX = 255
 _DGID, _HOP_LIMIT_AT = slice(8, 24), PathRecord.hop_limit.bit // 8
+_DLID = slice(PathRecord.dlid.bit // 8, PathRecord.dlid.bit // 8 + 2)
 _GUID = (1 << 64) - 1
 _LIDS_MAX = 256  # more than a port can have
 _NONE = np.zeros((0, PathRecord.size), np.uint8)
@@ -60,6 +63,9 @@ def answer_paths(sa: Context, request: SaMad, source_slot: int) -> Reply:
             return _multicast_path(sa, query, source)
         routers = _routers(sa, query)
         ends = routers or (_end(sa, query, "dgid", "dlid"),)
+        flid = flid_to(sa, query.record.dgid) if routers else 0
+        if flid:  # the path in this subnet is that to the router's own LID
+            query = replace(query, named=query.named - {"dlid"})
     except _Refused as refused:
         return Reply(refused.status)
     rows = _NONE
@@ -73,6 +79,8 @@ def answer_paths(sa: Context, request: SaMad, source_slot: int) -> Reply:
         rows[:, _DGID] = np.frombuffer(query.record.dgid.to_bytes(16, "big"), np.uint8)
     if routers:
         rows[:, _HOP_LIMIT_AT] = _HOP_LIMIT_MAX
+        if flid:
+            rows[:, _DLID] = np.frombuffer(flid.to_bytes(2, "big"), np.uint8)
     named = "sgid" in query.named
     if named and (query.record.sgid >> 64 != sa.state.options.subnet_prefix or _is_alias(query.record.sgid)):
         rows[:, 24:40] = np.frombuffer(request.raw[80:96], np.uint8)  # the GID that was asked for
@@ -149,14 +157,15 @@ def _routers(sa: Context, query: PathQuery[PathRecord]) -> tuple[int, ...]:
     if "dgid" not in query.named or _is_local(sa, query.record.dgid):
         return ()
     slots, dlid = routers_to(sa, query.record.dgid), query.value("dlid")
-    named = tuple(slot for slot in slots if dlid in (None, int(sa.directory.lid[slot])))
+    flid = flid_to(sa, query.record.dgid)
+    named = tuple(slot for slot in slots if dlid in (None, flid or int(sa.directory.lid[slot])))
     if slots and not named:
         raise _Refused(SaStatus.REQUEST_INVALID)
     return named
 
 
 def _is_local(sa: Context, gid: int) -> bool:
-    return gid >> 118 == _LINK_LOCAL or gid >> 64 == sa.state.options.subnet_prefix
+    return gid >> 118 == _LINK_LOCAL or Gid(gid).subnet_prefix == sa.state.options.subnet_prefix
 
 
 def _is_alias(gid: int) -> bool:

@@ -30,9 +30,17 @@ class Lids:
 
 
 def choose_lids(
-    view: View, remembered: Mapping[int, int], *, lmc: int = 0, honor: bool = False, reassign: bool = False
+    view: View,
+    remembered: Mapping[int, int],
+    *,
+    lmc: int = 0,
+    honor: bool = False,
+    reassign: bool = False,
+    floating: tuple[int, int] = (0, 0),
 ) -> Lids:
     """Choose LIDs; `remembered` is the first LID by port GUID. Adapters get 2**lmc each, switches one.
+
+    No port gets a LID of the range `floating`, given by its first and last.
 
     `honor` puts what is remembered above what ports have; `reassign` starts anew.
     """
@@ -44,6 +52,7 @@ def choose_lids(
     known = np.array([kept.get(guid, 0) for guid in ports.guid[slots].tolist()], np.int64)
     chosen, taken = np.zeros(n, np.int64), np.zeros(_LIDS + 128, bool)
     taken[0] = True
+    taken[floating[0] : floating[1] + 1] = True
     agree = (found == known) & (found > 0)
     _claim(chosen, taken, found, size, np.flatnonzero(agree))
     for wanted in (known, found) if honor else (found, known):

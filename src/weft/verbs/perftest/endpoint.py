@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.errors import ConfigError, SubnetError
+from weft.ids import Gid
 from weft.verbs import enums as e
 from weft.verbs.attributes.address import GID, NO_GID, AHAttr, GlobalRoute
 from weft.verbs.attributes.text import mtu_to_str
@@ -34,7 +35,6 @@ from weft.wire.headers import GRH
 
 _ACCESS = e.IBV_ACCESS_LOCAL_WRITE | e.IBV_ACCESS_REMOTE_WRITE | e.IBV_ACCESS_REMOTE_READ | e.IBV_ACCESS_REMOTE_ATOMIC
 _KINDS = {Connection.RC: e.IBV_QPT_RC, Connection.UC: e.IBV_QPT_UC, Connection.UD: e.IBV_QPT_UD}
-_PREFIX_BYTES = 8  # of a GID
 _WORKS = {Verb.WRITE: e.IBV_WR_RDMA_WRITE, Verb.READ: e.IBV_WR_RDMA_READ, Verb.SEND: e.IBV_WR_SEND}
 _ATOMICS = {Atomic.FETCH_AND_ADD: e.IBV_WR_ATOMIC_FETCH_AND_ADD, Atomic.CMP_AND_SWAP: e.IBV_WR_ATOMIC_CMP_AND_SWP}
 _Q_KEY = 0x11111111  # perftest's
@@ -60,7 +60,8 @@ class Port:
 
 def address_vector(port: Port, lid: int, gid: str, sl: int = 0) -> AHAttr:
     """Return the address vector of a far port; in another subnet it has a global route."""
-    is_routed = GID(gid).raw[:_PREFIX_BYTES] != port.gid[:_PREFIX_BYTES] and bool(lid)
+    subnets = {Gid(int.from_bytes(raw, "big")).subnet_prefix for raw in (GID(gid).raw, port.gid)}
+    is_routed = len(subnets) > 1 and bool(lid)
     is_global = is_routed or port.gid_index >= 0
     route = GlobalRoute(dgid=GID(gid), sgid_index=max(port.gid_index, 0), hop_limit=64) if is_global else None
     dlid = 0 if is_routed else lid  # of another subnet: the path record has that of the router

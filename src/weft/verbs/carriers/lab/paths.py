@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from weft.errors import ConfigError, SubnetError
+from weft.ids import Gid
 from weft.verbs.carriers.lab.connection import Line
 from weft.verbs.carriers.lab.port_facts import Facts
 from weft.wire.format import Format, Malformed
@@ -152,5 +153,6 @@ class AddressVector:
     peer_lid: int = field(init=False)  # 0 in another subnet
 
     def __post_init__(self) -> None:
-        is_local = self.gids is None or self.gids[0] >> 64 == self.gids[1] >> 64 or self.gids[0] >> 120 == _MULTICAST
+        subnets = {Gid(gid).subnet_prefix for gid in self.gids or ()}
+        is_local = len(subnets) < 2 or (self.gids is not None and self.gids[0] >> 120 == _MULTICAST)
         object.__setattr__(self, "peer_lid", self.lid if is_local else 0)
