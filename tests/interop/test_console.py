@@ -355,7 +355,7 @@ def test_a_server_is_selected_as_one_item_and_then_its_adapters(
             page.resize(1280, 800)
             page.open(program.url)
             page.wait(IS_LIVE)
-            assert page.run("document.querySelector('#page-overview').innerText").count("standby\nnone") == 1
+            page.wait("document.querySelector('#page-overview').innerText.split('standby\\nnone').length === 2")
             page.run("document.querySelector('#stage').focus()")
             page.key("ArrowRight", "ArrowDown")
             page.wait("document.querySelector('#page-selected h2')?.textContent === 'dgx1'")

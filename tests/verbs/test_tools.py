@@ -21,7 +21,7 @@ from tests.verbs.hosts import Node, poll
 from weft.cli import GROUPS, main
 from weft.errors import ConfigError, SimulationBug, SubnetError, WeftError
 from weft.verbs.attributes.device import DeviceAttr
-from weft.verbs.enums import IBV_MTU_4096, IBV_QPT_RC
+from weft.verbs.enums import IBV_MTU_1024, IBV_QPT_RC
 from weft.verbs.perftest import compiled_loop, devinfo, exchange, perftest, pingpong
 from weft.verbs.perftest.compiled_loop import CompiledLoop
 from weft.verbs.perftest.endpoint import Endpoint
@@ -444,7 +444,7 @@ def test_a_pingpong_server_serves_rdma_cores_client(pair):
             _, number, psn, gid = output.rstrip(b"\0").split(b":")
             assert bytes.fromhex(gid.decode()) in node.ctx.hardware.gids()
             attr = node.connected_attr(int(number, 16))
-            attr.sq_psn, attr.rq_psn, attr.path_mtu = 7, int(psn, 16), IBV_MTU_4096
+            attr.sq_psn, attr.rq_psn, attr.path_mtu = 7, int(psn, 16), IBV_MTU_1024
             route = GlobalRoute(dgid=GID.of(bytes.fromhex(gid.decode())), sgid_index=1)
             attr.ah_attr = AHAttr(gr=route, is_global=1, port_num=1)
             attr.timeout = 0  # nothing is lost here, and a busy machine may take its time
