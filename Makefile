@@ -100,6 +100,7 @@ bench: $(VENV)/.tested
 	$(BIN)/python benchmarks/serve.py
 
 # List changes of a package's source that none of its tests detects: make mutate PACKAGE=sm MUTANTS=100 SEED=2
+# TESTS: these test files instead of the package's; ONLY: functions or kernels
 MUTANTS ?= 40
 SEED ?= 1
 LIMIT_S ?= 20

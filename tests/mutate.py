@@ -287,16 +287,21 @@ def select_mutants(mutants: Iterable[Mutant], files: Iterable[Path], *, in_kerne
     return [mutant for mutant in mutants if is_in_kernel(mutant) == in_kernels]
 
 
-def run_mutants(options: argparse.Namespace, sources: Path) -> None:
-    """Run a sample of the mutants of packages or files in this process, which imports weft from a copy of `src`."""
-    files = [path for target in options.targets for path in list_sources(target)]
+def choose_mutants(files: Iterable[Path], options: argparse.Namespace, *, in_kernels: bool) -> list[Mutant]:
+    """Return the part of a random sample that changes kernels, or all else; with `--only` the sample is of one part."""
+    files = list(files)
     mutants = [mutant for path in files for mutant in find_mutants(path)]
-    in_kernels = _INTERPRETED in os.environ
     if options.only:
         mutants = select_mutants(mutants, files, in_kernels=in_kernels)
     if 0 < options.sample < len(mutants):
         mutants = sorted(random.Random(options.seed).sample(mutants, options.sample))
-    mutants = select_mutants(mutants, files, in_kernels=in_kernels)
+    return select_mutants(mutants, files, in_kernels=in_kernels)
+
+
+def run_mutants(options: argparse.Namespace, sources: Path) -> None:
+    """Run a sample of the mutants of packages or files in this process, which imports weft from a copy of `src`."""
+    files = [path for target in options.targets for path in list_sources(target)]
+    mutants = choose_mutants(files, options, in_kernels=_INTERPRETED in os.environ)
     if not mutants:
         return
     package = files[0].relative_to(ROOT / "src/weft").parts[0].removesuffix(".py")

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib.util
 import os
 import signal
+import subprocess
 import time
 
+import pytest
+from tests.import_graph import ROOT
 from tests.mutants import find_function, find_mutants
-from tests.mutate import CallRecord, Outcome, fork, list_sources, outcome_of, patch_functions, select_mutants
+from tests.mutate import (
+    CallRecord,
+    Outcome,
+    choose_mutants,
+    fork,
+    list_sources,
+    outcome_of,
+    patch_functions,
+    select_mutants,
+)
 
 SOURCE = """
 LIMIT = 8
@@ -59,6 +72,24 @@ def test_kernels_and_the_constants_that_they_import_run_interpreted_and_all_else
     lines = {mutant.path.read_text().splitlines()[mutant.line - 1].strip() for mutant in interpreted}
     assert {"if run.left == 0:", "RETRIES = 7  # the maximum of the 3-bit retry_cnt"} <= lines
     assert not [mutant for mutant in interpreted if mutant.path.name in ("explain.py", "deadlock.py")]
+
+
+@pytest.mark.parametrize(("only", "parts"), [(None, [9]), ("functions", [9, 9])])
+def test_a_sample_is_of_both_kinds_of_code_or_of_one(only, parts):
+    files = [*list_sources("src/weft/tenants/pair_kernels.py"), *list_sources("src/weft/tenants/violations.py")]
+    options = argparse.Namespace(sample=9, seed=1, only=only)
+    compiled, interpreted = (choose_mutants(files, options, in_kernels=in_kernels) for in_kernels in (False, True))
+    sizes = [len(compiled), len(interpreted)]
+    assert (sizes if only else [sum(sizes)]) == parts
+    assert select_mutants(interpreted, files, in_kernels=True) == interpreted
+    assert choose_mutants(files, argparse.Namespace(**vars(options) | {"seed": 2}), in_kernels=True) != interpreted
+
+
+def test_make_passes_its_variables_on():
+    words = ["make", "--dry-run", "mutate", "PACKAGE=sm", "MUTANTS=5", "SEED=7", "ONLY=kernels", "TESTS=a.py b.py"]
+    printed = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    command = " ".join(printed.replace("\\\n", " ").split())
+    assert "tests.mutate sm --sample 5 --seed 7 --limit-s 20 --only kernels --tests a.py b.py" in command
 
 
 def test_tests_that_call_the_fewest_functions_run_first_and_those_that_fail_do_not_run(tmp_path):
