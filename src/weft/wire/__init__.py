@@ -3,6 +3,7 @@
     fields, format      how a format is declared, checked, packed and read
     headers, opcodes    LRH, GRH, BTH and the extended headers; which follow an opcode
     roce                Ethernet, IPv4, IPv6 and UDP around them
+    uet                 Ultra Ethernet Transport: packet delivery and semantics
     crc                 ICRC and VCRC
     packet              whole packets, built and parsed
     mad, rmpp           the common MAD header; transfers of more than one MAD
@@ -46,6 +47,7 @@ __all__ = [
     "sa",
     "sa_query",
     "smp",
+    "uet",
 ]
 
 _DECLARE = (
@@ -62,6 +64,7 @@ _DECLARE = (
     "cm",
     "cc",
     "pcap",
+    "uet",
 )
 
 
