@@ -114,8 +114,8 @@ class Gpu:
 
     @property
     def generation(self) -> str:
-        """Return the name of its architecture."""
-        return next(name for sm, name in _GENERATIONS if self.entry.sm >= sm)
+        """Return the name of its architecture; AMD's by its number, gfx942."""
+        return self.entry.gcn or next(name for sm, name in _GENERATIONS if self.entry.sm >= sm)
 
     def peak_flop_s(self, precision: str) -> float:
         """Return the dense peak in a number format."""

@@ -8,12 +8,15 @@ import pytest
 
 from weft.calibration.cross_validation import count_in_bands
 from weft.calibration.figure import mean_error
+from weft.collectives.experts.estimate import links_of
 from weft.collectives.kinds import Algorithm, Collective, Protocol
 from weft.collectives.nccl import nccl_tests
 from weft.collectives.nccl.band import band_of
 from weft.collectives.nccl.bench import Settings, Sizes, run
 from weft.collectives.nccl.cluster import from_server
 from weft.collectives.nccl.estimate import estimate
+from weft.collectives.nccl.ideal import ideal_networks
+from weft.collectives.nccl.network import Pattern
 from weft.collectives.nccl.rccl import calibration
 from weft.collectives.nccl.rccl.tuning import choose, expected_us, inside_gbyte_s, rows
 from weft.collectives.nccl.tuner import to_text
@@ -21,6 +24,9 @@ from weft.collectives.ranks import place
 from weft.errors import ConfigError
 from weft.fabric.spec import load
 from weft.sim.perftest import prepare
+from weft.training.band import compute_band
+from weft.training.gpu import Gpu
+from weft.training.validate import leave_out
 
 MIB = 1 << 20
 ALL_REDUCE = Collective.ALL_REDUCE
@@ -130,6 +136,22 @@ def test_all_to_all_takes_a_link_for_each_peer_and_an_adapter_for_other_nodes():
     assert (one.bound, one.parts["data"]) == ("xGMI", pytest.approx((1 << 30) / 45.3 / 1000))
     two = estimate(from_server("amd-mi300x", nodes=2), Collective.ALL_TO_ALL, 1 << 33)
     assert (two.bound, two.parts["data"]) == ("adapters", pytest.approx((1 << 32) / (49.05 * 0.95) / 1000, rel=0.01))
+
+
+def test_experts_send_over_all_xgmi_links_of_a_gpu():
+    """A link to each of seven peers, whatever the number of nodes."""
+    for nodes in (1, 2):
+        cluster = from_server("amd-mi300x", nodes=nodes)
+        network = ideal_networks(cluster)[Pattern.PAIRS] if nodes > 1 else None
+        assert links_of(cluster, network).inside_gbyte_s == pytest.approx(7 * 45.3)
+
+
+def test_steps_on_amds_gpus_have_the_band_of_an_unseen_generation():
+    kind = ("no experts", Gpu.of("MI300X").generation, "megatron")
+    band = compute_band(kind, leave_out())
+    hopper = compute_band(("no experts", "Hopper", "megatron"), leave_out())
+    assert band.high / band.low > hopper.high / hopper.low
+    assert "no steps are published for gfx942" in band.far
 
 
 @pytest.fixture(scope="module")

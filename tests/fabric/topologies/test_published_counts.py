@@ -22,6 +22,18 @@ def test_an_hpn_pod_has_the_counts_of_simais_template() -> None:
     assert leaf.oversubscription == 128 * 200 / (60 * 400)
 
 
+def test_a_spectrum_x_pod_has_the_counts_of_simais_template() -> None:
+    """4,096 GPUs; 64 leaves with 64 adapters of 400GbE each, and 64 spines, each with one uplink of every leaf."""
+    fabric = load("hpn:segments=8,servers=64,spines=64,planes=1")
+    pod = summarise(fabric)
+    spine, leaf = reversed(pod.tiers)
+    assert pod.nodes["GPU"] == 4096
+    assert (leaf.switches, spine.switches, leaf.hca_links // leaf.switches) == (64, 64, 64)
+    links = {link.between: (link.label, link.count) for link in pod.links}
+    assert links == links | {"leaf - spine": ("400GbE", 4096), "HCA - leaf": ("400GbE", 4096)}
+    assert leaf.oversubscription == 1.0
+
+
 def test_a_group_of_cray_ex_has_496_local_links() -> None:
     """32 switches all-to-all, 16 hosts and up to 16 global ports on each: 512 hosts."""
     fabric = load("dragonfly:p=16,a=32,h=16,g=4,radix=64")

@@ -12,7 +12,7 @@ without fused kernels.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from weft.collectives.experts.kernels import PAIRS, Kernel, find_kernel
@@ -24,6 +24,7 @@ from weft.collectives.nccl.constants import constants
 from weft.collectives.nccl.estimate import estimate
 from weft.collectives.nccl.ideal import ideal_networks
 from weft.collectives.nccl.network import Network, Networks, Pattern
+from weft.collectives.nccl.rccl.tuning import inside_gbyte_s
 from weft.collectives.nccl.times import times
 from weft.errors import ConfigError
 
@@ -134,6 +135,8 @@ def links_of(cluster: Cluster, network: Network | None) -> Links:
     if cluster.gpus > 1 and not cluster.nvlink:
         raise ConfigError(f"{cluster}: fused kernels need NVLink between the GPUs of a server")
     line_gbyte_s = cluster.nvlink_gbyte_s / cluster.link_gbyte_s * constants().of_sm(cluster.sm).nvlink_line_gbyte_s
+    if cluster.gcn:
+        line_gbyte_s = inside_gbyte_s(replace(cluster, nodes=1))
     if network is None:
         return Links(servers=1, gpus=cluster.gpus, inside_gbyte_s=line_gbyte_s, sm_gbyte_s=block_gbyte_s(cluster))
     return Links(
