@@ -17,6 +17,7 @@ from weft.sm.conf import option_values as kinds
 from weft.sm.conf.option_values import UNUSED, is_default
 from weft.sm.conf.options import Options, named_file, parse_engines, parse_options, read_options, write_options
 from weft.sm.conf.qos_options import DEFAULTS, QosOptions
+from weft.sm.configuration import _without_effect
 
 
 def parse(*lines: str) -> Options:
@@ -433,3 +434,11 @@ def test_numbers_that_opensm_writes_in_hexadecimal_have_its_digits():
         "cc_ca_cong_setting_port_control": 4,
         "cc_ca_cong_setting_control_map": 4,
     }
+
+
+def test_options_that_are_not_followed_are_named_if_they_are_set():
+    assert _without_effect(Options()) == []
+    assert _without_effect(Options(max_wire_smps=9, ignored=(("no_clients_rereg", "TRUE"),))) == [
+        "max_wire_smps 9: not followed; as many MADs are under way as the port takes",
+        "no_clients_rereg TRUE: weft's subnet manager has no use for it",
+    ]
