@@ -206,6 +206,45 @@ def test_a_kernel_that_is_compiled_may_call_one_that_was_loaded(compiled):
     assert python("import numpy, mine; print(mine.outer(numpy.arange(5)))", folder) == "20\n"
 
 
+_PARTS = """
+from weft.jit import handler, lean_kernel, part
+
+@handler
+def pick(array, at):
+    if at < 0:
+        raise ValueError("before the first")
+    return array[at]
+
+@part
+def twice(array, at):
+    return pick(array, at) * 2
+
+@lean_kernel
+def triple(array, at):
+    return twice(array, at) + pick(array, at)
+"""
+_TRIPLE = """
+import numpy, parts
+from numba.core.codegen import CPUCodeLibrary
+
+optimised, optimise = [], CPUCodeLibrary._optimize_final_module
+CPUCodeLibrary._optimize_final_module = lambda self: optimised.append(self.name) or optimise(self)
+for at in (2, 5, -1):
+    try:
+        print(parts.triple(numpy.arange(5), at))
+    except (IndexError, ValueError) as error:
+        print(error)
+print(*(name for name in optimised if name in dir(parts)))
+"""
+
+
+def test_parts_of_a_kernel_are_optimised_only_in_it(tmp_path):
+    """Results and errors come through them, from a kernel that was compiled and from one that was loaded."""
+    (tmp_path / "parts.py").write_text(_PARTS)
+    results = ["6", "index is out of bounds", "before the first"]
+    assert [python(_TRIPLE, tmp_path).splitlines() for _ in range(2)] == [[*results, "triple"], [*results, ""]]
+
+
 def test_a_kernel_that_hashes_finds_the_secret_that_numba_keeps_for_it(tmp_path):
     (tmp_path / "mine.py").write_text(_MODULE)
     call = (

@@ -25,6 +25,8 @@ _TABLES |= {"server", "train"}
 _WRITES = {"--picture", "--picture-queue", "--picture-watch", "--picture-cdf", "--write-messages", "--write-samples"}
 _WRITES |= {"--report", "--folder", "--timeline", "--trace", "--trace-out", "--dump"}
 _SLOW = ("grow superpod:su=1,radix=16", "advise --workload mpi", "advise --servers 32")  # others of their kind run
+_SLOW += ("advise --workload inference --gpus 256 --model",)
+_SMALLER = ("--size 64M", "--size 1M")  # the lines are the same
 _UNDOCUMENTED = ("links", "topologies", "doctor", "catalog", "catalog dgx-h100", "scenario", "train --validate")
 
 
@@ -44,7 +46,7 @@ def _documented() -> list[str]:
                 if word not in _WRITES and before not in _WRITES
             ]
             flags = sorted(word for word in remaining if word.startswith("-"))
-            commands.setdefault((remaining[0], *flags), shlex.join(remaining))
+            commands.setdefault((remaining[0], *flags), shlex.join(remaining).replace(*_SMALLER))
     return [command for command in commands.values() if not command.startswith(_SLOW)]
 
 

@@ -19,6 +19,8 @@ from weft.sim.flow.engine import FlowEngine
 from weft.sim.flow.fair import fair_rates
 from weft.sim.flow.loop import run_moments
 from weft.sim.flow.plan import RATE_TOLERANCE, plan
+from weft.sim.flow.state import make_nodes
+from weft.sim.layout.records import NONE
 from weft.sim.patterns import uniform
 from weft.sim.result import NEVER
 from weft.sim.traffic import Traffic
@@ -216,3 +218,14 @@ def test_a_bad_cable_without_traffic_is_accepted():
     for elsewhere in ({"port_name": "h2/1"}, {"port_name": "h1/1", "one_way": True}):
         fabric = faults.degrade(routed(TREE), **elsewhere, bit_error_rate=1e-8)
         assert run(fabric, [("h1", "h16", 1000)]).done
+
+
+@pytest.mark.parametrize("n", [0, 1, 3])
+def test_columns_of_any_number_of_nodes_have_one_layout(n):
+    """Kernels are compiled for a layout, and numpy calls a column of one row contiguous."""
+    columns = make_nodes(np.array([0, n]), np.arange(n, dtype=np.int32), np.full(n, 0.5))
+    assert not any(column.flags.c_contiguous for column in columns.values())
+    assert columns["node_class"][:n].tolist() == list(range(n))
+    assert columns["node_share"][:n].tolist() == [0.5] * n
+    assert columns["node_flow"][:n].tolist() == [0] * n
+    assert columns["node_next"][:n].tolist() == columns["node_prev"][:n].tolist() == [NONE] * n

@@ -191,10 +191,14 @@ class Net(NamedTuple):
 
 
 def make_nodes(first: NDArray[np.int64], of: NDArray[np.int32], share: NDArray[np.float64]) -> dict[str, Any]:
-    """Return the columns `node_...` of a state. They share memory, so that a node is in one cache line."""
-    nodes = records(len(of), NODE)
+    """Return the columns `node_...` of a state. They share memory, so that a node is in one cache line.
+
+    There are at least two rows: numpy calls a column of one row contiguous, and numba would compile the kernels again.
+    """
+    memory = records(max(len(of), 2), NODE)
+    memory.next = memory.prev = NONE
+    nodes = memory[: len(of)]
     nodes.of, nodes.share = of, share
     nodes.flow = np.repeat(np.arange(len(first) - 1, dtype=np.int32), np.diff(first))
-    nodes.next = nodes.prev = NONE
-    columns = {name: np.asarray(nodes[name]) for name in ("share", "flow", "next", "prev", "guess")}
-    return {"node_class": np.asarray(nodes.of)} | {f"node_{name}": column for name, column in columns.items()}
+    columns = {name: np.asarray(memory[name]) for name in ("share", "flow", "next", "prev", "guess")}
+    return {"node_class": np.asarray(memory.of)} | {f"node_{name}": column for name, column in columns.items()}
