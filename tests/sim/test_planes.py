@@ -122,3 +122,33 @@ def test_nccl_loses_the_share_of_a_lost_plane() -> None:
     broken = weft.time(weft.load(spec).without("plane1"), "all_reduce", "4G").time_us
     assert whole == pytest.approx(none, rel=0.01)
     assert 1.2 < broken / whole < 1.4
+
+
+def test_adapters_that_place_in_order_send_each_queue_pair_over_one_plane() -> None:
+    message, fabric = [("h1", "h2", SIZE)], routed(FOUR)
+    assert arrival_ps(fabric, message, in_order=True) == arrival_ps(fabric, message, plane_choice="queue-pair")
+    with pytest.raises(ConfigError, match="--plane-choice packet sends one message by several planes"):
+        arrival_ps(fabric, message, in_order=True, plane_choice="packet")
+
+
+@pytest.mark.parametrize("paths", ["adaptive", "spray"])
+def test_packets_that_overtake_are_sent_again_where_adapters_place_in_order(paths: str) -> None:
+    fabric = weft.route(weft.load("fat-tree:hosts=12,radix=6"), adaptive=True).fabric
+    messages = [(f"h{n}", f"h{12 - n % 2}", 1 << 16) for n in range(1, 9)]  # queues of two ports fill unevenly
+    runs = [
+        ENGINES["packet"].run(fabric, Traffic.of(fabric, messages), Options(paths=paths, in_order=in_order))
+        for in_order in (False, True)
+    ]
+    assert [bool(run.retransmitted.sum()) for run in runs] == [False, True]
+    assert runs[1].last_arrival_ps > runs[0].last_arrival_ps
+    with pytest.raises(ConfigError, match="packets that overtake: use weft sim --engine packet"):
+        ENGINES["flow"].run(fabric, Traffic.of(fabric, messages), Options(paths=paths, in_order=True))
+
+
+@pytest.mark.parametrize(
+    ("options", "says"), [({}, "take one path here"), ({"network": "tcp", "paths": "table"}, "TCP puts its bytes")]
+)
+def test_placement_in_order_is_refused_where_it_changes_nothing(options: dict[str, str], says: str) -> None:
+    spec = "star:hosts=4,speed=400GbE" if options else ONE
+    with pytest.raises(ConfigError, match=says):
+        arrival_ps(routed(spec), [("h1", "h2", SIZE)], in_order=True, **options)

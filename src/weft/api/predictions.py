@@ -192,7 +192,13 @@ def time(
 
 
 def nccl_options(
-    network: str | None, paths: str | None, *, gpudirect: bool, seed: int, plane_choice: str | None = None
+    network: str | None,
+    paths: str | None,
+    *,
+    gpudirect: bool,
+    seed: int,
+    plane_choice: str | None = None,
+    in_order: bool = False,
 ) -> Options:
     """Return the options of a run of NCCL. Sockets read host memory, to which NCCL's kernels write."""
     direct = Memory.HOST if network == Network.TCP else Memory.GPUDIRECT
@@ -201,7 +207,7 @@ def nccl_options(
         "paths": paths,
         "plane_choice": plane_choice,
     }  # text: Options finds the enum
-    return Options(**names, memory=direct if gpudirect else Memory.STAGED, seed=seed)
+    return Options(**names, in_order=in_order, memory=direct if gpudirect else Memory.STAGED, seed=seed)
 
 
 def place_ranks(fabric: Fabric, servers: str) -> Ranks:

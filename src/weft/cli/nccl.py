@@ -71,6 +71,7 @@ def nccl(
     network: str | None = None,
     paths: str | None = None,
     plane_choice: str | None = None,
+    in_order: Annotated[bool, Parameter(negative=())] = False,
     gpudirect: OnByDefault = True,
     tuner: File = None,
     picture: File = None,
@@ -158,6 +159,8 @@ def nccl(
         Choice of paths: table, adaptive, ecmp or spray. [table; ecmp on Ethernet]
     plane_choice
         Adapters with several planes: the unit that takes one of them: packet, message or queue-pair. [packet]
+    in_order
+        Adapters without out-of-order placement: on planes, each queue pair takes one.
     gpudirect
         Let adapters read and write GPU memory; otherwise data is copied through host memory.
     tuner
@@ -229,7 +232,9 @@ def nccl(
         sym_gin=sym_gin != 0,
         ofi_tuner=ofi_tuner != "Internal",
         prove=check != 0,
-        options=nccl_options(network, paths, gpudirect=gpudirect, seed=seed, plane_choice=plane_choice),
+        options=nccl_options(
+            network, paths, gpudirect=gpudirect, seed=seed, plane_choice=plane_choice, in_order=in_order
+        ),
     )
     if not spec:
         raise ConfigError(f"{collective} needs a cluster: weft nccl {collective} superpod:su=1 --servers 2")

@@ -178,7 +178,7 @@ def _options(network: Network, outputs: Outputs, paths: str | None) -> Options:
     from weft.sim.engine import Options
 
     chosen: dict[str, Any] = {"network": network.network, "paths": paths, "switching": network.switching}
-    chosen["plane_choice"] = network.plane_choice
+    chosen |= {"plane_choice": network.plane_choice, "in_order": network.in_order}
     chosen |= {"congestion_control": network.congestion_control, "memory": network.memory}
     if network.crossbar is not None:
         chosen["crossbar"] = network.crossbar

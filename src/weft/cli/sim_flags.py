@@ -44,6 +44,9 @@ class Network:
     """Assign 2**LMC LIDs, hence paths, to each host port; with --paths lmc messages take turns among them. 1 to 7."""
     plane_choice: str | None = None
     """Adapters with several planes: the unit that takes one of them: packet, message or queue-pair. [packet]"""
+    in_order: bool = False
+    """Adapters without out-of-order placement: a packet that overtakes another on a second path looks like a loss, and
+    with planes each queue pair takes one."""
     switching: str = "cut-through"
     """cut-through or store-and-forward."""
     crossbar: str | None = None

@@ -14,7 +14,7 @@ from weft.sim.adaptive import POLICIES
 from weft.sim.engine import Crossbar, Options, Progress
 from weft.sim.flow.engine import FlowEngine
 from weft.sim.flow.plan import find_packet_option, plan
-from weft.sim.layout.rules import fill_in
+from weft.sim.layout.rules import OVERTAKING, fill_in
 from weft.sim.packet.engine import PacketEngine
 from weft.sim.result import Engine, Result
 from weft.sim.traffic import Traffic
@@ -69,6 +69,8 @@ def _needs_packets(fabric: Fabric, traffic: Traffic, options: Options) -> str:
         return "packets to capture"
     if options.crossbar is not Crossbar.OUTPUT_QUEUED:
         return "a crossbar with one read port"
+    if options.in_order and options.paths is not None and POLICIES[str(options.paths)].selection in OVERTAKING:
+        return "packets that overtake"
     if options.paths is not None and POLICIES[str(options.paths)].detour:
         return "queues to choose detours by"
     if fabric.links.bit_error_rate.any():

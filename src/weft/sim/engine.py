@@ -95,6 +95,7 @@ class Options:
     network: Network | None = None  # None: by the links; Ethernet means RoCEv2
     paths: str | None = None  # None: the table on InfiniBand and Omni-Path, ECMP on Ethernet
     plane_choice: PlaneChoice | None = None  # None: packet, on adapters with several planes
+    in_order: bool = False  # adapters place packets in order only: one that overtakes another looks like a loss
     switching: Switching = Switching.CUT_THROUGH
     crossbar: Crossbar = Crossbar.OUTPUT_QUEUED
     congestion_control: str | None = None  # None: DCQCN on RoCE, else none

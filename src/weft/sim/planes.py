@@ -9,6 +9,9 @@ Planes share nothing but the adapters. Where all are equal and packets take turn
 and one run of one plane gives the times of all. Otherwise the planes are written out (`weft.fabric.planes.expand`),
 each message becomes one in each plane that it uses, and it has arrived when the last of them has. A plane in which
 either end has no cable is not used for that pair.
+
+Adapters that place packets in order only (`in_order`) cannot let packets of a message take turns: without another
+choice their queue pairs take one plane each.
 """
 
 from __future__ import annotations
@@ -44,7 +47,13 @@ def run_over_planes(
         if options.plane_choice is not None:
             raise ConfigError(f"--plane-choice changes nothing: {fabric.spec} has one plane. Leave it out")
         return run(fabric, traffic, options, progress)
-    options = replace(options, plane_choice=options.plane_choice or PlaneChoice.PACKET)
+    if options.in_order and options.plane_choice is PlaneChoice.PACKET:
+        raise ConfigError(
+            "--plane-choice packet sends one message by several planes, whose packets overtake each other: leave out "
+            "--in-order, or use --plane-choice queue-pair"
+        )
+    default = PlaneChoice.QUEUE_PAIR if options.in_order else PlaneChoice.PACKET
+    options = replace(options, plane_choice=options.plane_choice or default)
     packets = _packets(fabric, traffic, options)
     if options.plane_choice is PlaneChoice.PACKET and fabric.multiplicity > 1:
         small = bool((packets < fabric.planes)[_leaves_server(fabric, traffic)].any())

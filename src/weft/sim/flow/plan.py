@@ -19,7 +19,7 @@ from weft.sim.flow.state import CLASS, END, FLOW, RUN, Net, State, make_nodes
 from weft.sim.layout.paths import check_paths
 from weft.sim.layout.posting import Posting, post
 from weft.sim.layout.records import NONE, Records, Selection, records
-from weft.sim.layout.rules import fill_in
+from weft.sim.layout.rules import OVERTAKING, fill_in
 from weft.sim.layout.wiring import Wiring, make_wiring
 from weft.sim.packet.state import ENTRY
 from weft.sim.traffic import Traffic
@@ -51,6 +51,8 @@ def plan(fabric: Fabric, traffic: Traffic, options: Options) -> FlowPlan:
     picks = POLICIES[str(options.paths)].selection
     if picks is Selection.DETOUR:
         raise ConfigError(f"--paths {options.paths} depends on queues of packets: use --engine packet")
+    if options.in_order and picks in OVERTAKING:
+        raise ConfigError("--in-order with several paths is about packets that overtake: use weft sim --engine packet")
     if options.faults:
         raise ConfigError(f"--fault {options.faults[0]} is about packets: use --engine packet")
     if traffic.mlid.any() or traffic.reduction.any():

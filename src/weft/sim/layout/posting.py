@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 
 from weft.errors import ConfigError
 from weft.fabric.tables import SERVICE_LEVELS
+from weft.sim.adaptive import POLICIES
 from weft.sim.engine import Network, Options
 from weft.sim.layout.hosts import make_hosts
 from weft.sim.layout.path_records import lid_offsets, path_records
 from weft.sim.layout.records import MESSAGE, NONE, QP, FlowControl, Records, distinct_rows, records
-from weft.sim.layout.rules import Rules, ack_bytes
+from weft.sim.layout.rules import OVERTAKING, Rules, ack_bytes
 from weft.sim.layout.wiring import Wiring
 from weft.sim.traffic import PATH_SL, Operation, Traffic, Transport
 from weft.wire.headers import AETH, DETH, GRH, RETH
@@ -304,8 +305,9 @@ def _set_costs(
 
 
 def can_lose(wiring: Wiring, options: Options, rules: Rules) -> bool:
-    """Return whether the network can lose packets: by full queues, bit errors or cut cables."""
+    """Return whether packets can be lost: by queues, bit errors, cut cables, or adapters that drop what overtakes."""
     cut = any(fault.startswith("cut:") for fault in options.faults)
+    cut |= options.in_order and POLICIES[str(options.paths)].selection in OVERTAKING
     return cut or rules.flow is FlowControl.DROP or bool((wiring.ports.bytes_per_error > 0).any())
 
 

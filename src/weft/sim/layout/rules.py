@@ -17,6 +17,7 @@ from weft.wire.crc import ICRC_BYTES, VCRC_BYTES
 from weft.wire.headers import AETH, BTH, GRH, LRH
 from weft.wire.roce import FRAMING_BYTES, UDP, Ethernet, IPv4
 
+OVERTAKING = (Selection.BY_PACKET, Selection.DETOUR)  # packets of one queue pair take several paths
 _FRAME_BYTES = Ethernet.size + FRAMING_BYTES
 _TCP_BYTES = 20 + 12  # with timestamps
 _KDETH_BYTES = 36
@@ -103,8 +104,21 @@ def fill_in(fabric: Fabric, options: Options) -> tuple[Options, Rules]:
             f"--paths {paths} needs port groups, and the tables of {fabric.spec} have none: "
             f"route with --adaptive (Options(adaptive=True)), or use --paths table"
         )
+    if options.in_order:
+        _check_order(fabric, POLICIES[str(paths)].selection, network)
     filled = replace(options, network=network, paths=paths, congestion_control=chosen, mtu_bytes=mtu_bytes)
     return filled, rules
+
+
+def _check_order(fabric: Fabric, selection: Selection, network: Network) -> None:
+    """Refuse placement in order where it changes nothing."""
+    if network is Network.TCP:
+        raise ConfigError("--in-order changes nothing: TCP puts its bytes in order itself. Leave it out")
+    if fabric.planes == 1 and selection not in OVERTAKING:
+        raise ConfigError(
+            "--in-order changes nothing: packets of a queue pair take one path here. Add --paths adaptive, or leave it "
+            "out"
+        )
 
 
 def _default_network(fabric: Fabric) -> Network:

@@ -25,7 +25,7 @@ from weft.sim.layout.records import (
     distinct_rows,
     records,
 )
-from weft.sim.layout.rules import Rules, control, fill_in
+from weft.sim.layout.rules import OVERTAKING, Rules, control, fill_in
 from weft.sim.layout.wiring import Wiring, make_wiring, rate_under
 from weft.sim.link_faults import LinkFault, parse_link_fault
 from weft.sim.packet.aggregation import build_aggregation
@@ -97,8 +97,8 @@ def plan(fabric: Fabric, traffic: Traffic, options: Options) -> PacketPlan:
     host_vl = host_vls(wiring, n_vls)
     _assign_vls(posting, host_vl, queues_of_port)
     posting.qps.ordered = (
-        policy.selection not in (Selection.BY_PACKET, Selection.DETOUR) and rules.flow is not FlowControl.DROP
-    )
+        options.in_order or policy.selection not in OVERTAKING
+    ) and rules.flow is not FlowControl.DROP
     run = _run(wiring, posting, options, rules, queues_of_port)
     parameters = _set_up_control(wiring, posting.qps, options, run, int(buffers.room.max()))
     run.selection, run.policy = policy.selection, choice_address(policy)
