@@ -51,7 +51,7 @@ function managerOf(store: Store): HTMLElement {
     ["state", sm.state],
     ["runs on", sm.host],
     ["standby", standbys(sm.standby)],
-    ["activity", sm.sweeps.toLocaleString("en")],
+    ["activity count", sm.sweeps.toLocaleString("en")],
   ]);
 }
 
