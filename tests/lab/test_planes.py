@@ -132,13 +132,61 @@ def test_a_lost_plane_shows_in_the_rate_and_not_in_the_state(lab):
     assert rates == ["200 Gb/sec (2X NDR)\n"]
 
 
-def test_simulated_traffic_and_load_refuse_planes(lab):
-    with pytest.raises(
-        ConfigError, match="simulated traffic of a lab works on one subnet, and star:hosts=2,planes=2 has"
-    ):
-        lab.traffic("shift")
-    with pytest.raises(ConfigError, match="each of which is one"):
-        lab.load("job=ring:h1,h2@50%")
+def test_simulated_traffic_takes_turns_over_planes_and_avoids_a_dead_one(lab):
+    """Both planes carry half of 4 MB; without the first the second carries all."""
+    size_bytes = 1000 * 4096
+
+    def sent_share() -> list[float]:
+        words = [Counter.PORT_XMIT_DATA_WORDS] * 2
+        slots = [slot(lab, f"h1/{plane}") for plane in (1, 2)]
+        before = lab.fabric_now().counters[slots, words].copy()
+        report = lab.traffic("shift", size_bytes)
+        assert (report["delivered"], report["without_path"]) == (2, 0)
+        return (4 * (lab.fabric_now().counters[slots, words] - before) / size_bytes).tolist()
+
+    assert sent_share() == pytest.approx([0.5, 0.5], abs=0.05)
+    lab.break_cable("h1/1")
+    assert sent_share() == pytest.approx([0.0, 1.0], abs=0.05)
+    with pytest.raises(ConfigError, match="multicast of a lab works on one subnet, and star:hosts=2,planes=2 has 2"):
+        lab.traffic("multicast")
+
+
+def test_load_moves_to_the_planes_that_are_left(lab):
+    """At half of the line rate one plane carries all; at the whole rate a dead one costs half."""
+
+    def rates(share: str) -> tuple[float, float, float]:
+        (job,) = lab.load(f"ring=ring@{share}", speed=0)["jobs"]
+        return job["wanted_gbit_s"], job["gbit_s"], job["slowest"]
+
+    def counted() -> list[int]:
+        before = [sent(lab, f"h1/{plane}") for plane in (1, 2)]
+        lab.advance(1.0)
+        return [sent(lab, f"h1/{plane}") - count for plane, count in zip((1, 2), before, strict=True)]
+
+    wanted, got, slowest = rates("100%")
+    assert wanted == pytest.approx(2 * 395, rel=0.01), "two hosts of 2 x 200 Gbit/s"
+    assert (got, slowest) == pytest.approx((wanted, 1.0))
+    one, two = counted()
+    assert one == pytest.approx(two, rel=0.01)
+    lab.break_cable("p2-leaf1/2")
+    assert rates("100%") == pytest.approx((wanted, wanted / 2, 0.5))
+    assert rates("50%") == pytest.approx((wanted / 2, wanted / 2, 1.0))
+    both_planes, nothing = counted()
+    assert both_planes == pytest.approx(one, rel=0.01)
+    assert nothing < 100
+    with pytest.raises(ConfigError, match="lists a host twice"):
+        lab.load("ring=ring:h1,h1/2@50%")
+    lab.unload()
+
+
+def test_a_slow_plane_holds_back_the_others_of_its_pair(lab):
+    lab.degrade("p2-leaf1/2", to="1xNDR")
+    wait_until(lambda: is_whole(lab))
+    (job,) = lab.load("ring=ring", speed=0)["jobs"]
+    assert job["slowest"] == pytest.approx(0.5, rel=0.01)
+    assert job["gbit_s"] == pytest.approx(job["wanted_gbit_s"] / 2, rel=0.01)
+    lab.unload()
+    lab.fix("p2-leaf1/2")
 
 
 # -- RDMA -------------------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import numpy as np
 import pytest
 from tests.lab.rdma import Host, load_shm_paths, pair
 from tests.patience import PATIENCE_S, wait_until
@@ -14,7 +15,6 @@ from tests.patience import PATIENCE_S, wait_until
 import weft
 from weft.errors import ConfigError
 from weft.fabric.counters import Counter
-from weft.fabric.subnets import subnets_of
 from weft.lab.lab import Lab
 from weft.lab.lost_way import why_lost
 from weft.mad.ibsim_client import IbsimCarrier
@@ -198,9 +198,36 @@ def test_managers_give_ports_alias_gids_that_reach_the_other_subnet(lab, monkeyp
             lab.subnet.devices.routers.ask = asked
 
 
-def test_simulated_traffic_and_load_refuse_several_subnets(lab):
-    assert len(subnets_of(lab.fabric)) == 2
-    with pytest.raises(ConfigError, match="simulated traffic of a lab works on one subnet"):
-        lab.traffic("shift")
-    with pytest.raises(ConfigError, match="the background load of a lab works on one subnet"):
-        lab.load("job=ring:s1-h1,s2-h1@50%")
+def sent_packets(lab: Lab, port: str) -> int:
+    return int(lab.fabric_now().counters[slot_of(lab, port), Counter.PORT_XMIT_PKTS])
+
+
+def test_simulated_traffic_crosses_the_router_and_counts_at_its_ports(lab):
+    """Every host sends 100 packets to every other: the router passes on those of four pairs in each direction."""
+    with both(lab):
+        before = sent_packets(lab, "router1/1"), sent_packets(lab, "router1/2")
+        report = lab.traffic("all-to-all", 100 * 4096)
+        assert (report["delivered"], report["without_path"]) == (12, 0)
+        after = sent_packets(lab, "router1/1"), sent_packets(lab, "router1/2")
+    for count in np.subtract(after, before):
+        assert 400 <= count < 1_000, "data one way, acknowledgements the other"
+    with pytest.raises(ConfigError, match="multicast of a lab works on one subnet"):
+        lab.traffic("multicast")
+
+
+def test_load_of_pairs_in_two_subnets_shares_the_router(lab):
+    """Four hosts in a ring over both subnets: two flows cross the router, one each way; two stay."""
+    with both(lab):
+        state = lab.load("ring=ring:s1-h1,s1-h2,s2-h1,s2-h2@50%", speed=0)
+        (job,) = state["jobs"]
+        assert job["slowest"] == pytest.approx(1.0)
+        before = sent_packets(lab, "router1/1"), sent_packets(lab, "router1/2")
+        lab.advance(1.0)
+        after = sent_packets(lab, "router1/1"), sent_packets(lab, "router1/2")
+        data = np.subtract(after, before)
+        assert data[0] == pytest.approx(data[1], rel=0.01)
+        assert data[0] * 4096 * 8 == pytest.approx(job["wanted_gbit_s"] / 4 * 1e9, rel=0.02)
+        crowded = lab.load("many=all-to-all:s1-h1,s1-h2,s2-h1,s2-h2", speed=0)["jobs"][0]
+        assert crowded["slowest"] == pytest.approx(0.75, abs=0.01), "four flows of a third each on one router port"
+        lab.unload()
+    wait_until(lambda: not lab.subnet.devices.has_manager(slot_of(lab, "s2-h1/1")))

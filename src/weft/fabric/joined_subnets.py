@@ -23,6 +23,7 @@ from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
 from weft.fabric.subnets import SubnetPart, choose_router, subnets_of
 from weft.fabric.tables import NO_ROUTE, Tables
+from weft.wire.smp import SwitchInfo
 
 _BY_SLOT = ("port_info", "vl_arbitration", "pkey", "fdr10", "congestion")
 _BY_ROW = {"lft": NO_ROUTE, "path_sl": 0, "ar_group": -1}  # tables of switches, with their entry for no route
@@ -84,9 +85,12 @@ def _copy_tables(fabric: Fabric, tables: Tables) -> None:
     for name in _BY_SLOT:
         if name in old:
             setattr(tables, name, old[name])
-    for name in ("ar_ports", "switch_info"):
-        if name in old:
-            setattr(tables, name, old[name])
+    if "ar_ports" in old:
+        tables.ar_ports = old["ar_ports"]
+    if "switch_info" in old:  # of a running fabric, whose switches forward LIDs up to LinearFDBTop
+        top = SwitchInfo.linear_fdb_top.bit // 8
+        tables.switch_info = old["switch_info"].copy()
+        tables.switch_info[:, top : top + 2] = 0xFF
     if "sl2vl" not in old:
         return
     before, ends = fabric.tables.first_pair, np.append(fabric.tables.first_pair, len(old["sl2vl"]))

@@ -27,7 +27,6 @@ from typing import TYPE_CHECKING, Any, Self
 from weft import runtime
 from weft.errors import ConfigError
 from weft.fabric.model import Fabric
-from weft.fabric.subnets import require_one_subnet
 from weft.lab import programs
 from weft.lab.attach import Attachments
 from weft.lab.ibsim import Server
@@ -238,7 +237,6 @@ class Lab:
     def _traffic(self) -> LabTraffic:
         from weft.lab.traffic import LabTraffic  # most labs carry none, and start sooner without
 
-        require_one_subnet(self.fabric, "simulated traffic of a lab")
         return LabTraffic(self.server, self._fabric_now)
 
     def capture(
@@ -295,7 +293,6 @@ class Lab:
     def _load(self) -> LabLoad:
         from weft.lab.load import LabLoad  # Numba: most labs carry none
 
-        require_one_subnet(self.fabric, "the background load of a lab")
         return LabLoad(self.server, self._fabric_now)
 
     def send_packet(self, host: str, packet: bytes) -> DeliveryResult:

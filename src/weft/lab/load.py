@@ -26,10 +26,11 @@ from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
 from weft.fabric.views import Port, Server
 from weft.lab.ibsim import Server as LabServer
+from weft.lab.plane_load import LabSteady, settle_lab
 from weft.lab.traffic import still
 from weft.mad import faults, transit
 from weft.routing.patterns import host_ports
-from weft.sim.steady import Degradation, LoadJob, Steady, check_job, settle
+from weft.sim.steady import Degradation, LoadJob, check_job
 from weft.sim.steady_counts import Counts, advance, past_counters
 from weft.units import parse_share
 
@@ -51,7 +52,7 @@ class LabLoad:
         self._one = threading.RLock()
         self._jobs: tuple[LoadJob, ...] = ()
         self._seed, self._rng = 1, np.random.default_rng(1)
-        self._steady: Steady | None = None
+        self._steady: LabSteady | None = None
         self._seen: object = None  # the state for which the rates were computed
         self._end = threading.Event()
         self._clock: threading.Thread | None = None
@@ -99,7 +100,7 @@ class LabLoad:
     def advance(self, seconds: float) -> dict[str, Any]:
         """Simulate so many seconds: ports count, cables flap."""
         with self._one:
-            counts = advance(self._settle(), seconds, self._rng)
+            counts = advance(self._settle().steady, seconds, self._rng)
             devices = self._server.subnet.devices
             per_hour = sorted(devices.flaps.items())
             flaps = [(link, int(self._rng.poisson(often * seconds / 3600))) for link, often in per_hour]
@@ -117,7 +118,7 @@ class LabLoad:
         with self._one:
             steady = self._settle()
             name = self._server.places.name
-            rates = (steady.job_wanted_gbit_s, steady.job_gbit_s, steady.job_slowest)
+            rates = (steady.wanted_gbit_s, steady.gbit_s, steady.slowest)
             jobs = zip(steady.jobs, *(column.tolist() for column in rates), strict=True)
             return {
                 "jobs": [
@@ -172,7 +173,7 @@ class LabLoad:
                 log.warning("the load stands still: %s", error)
             before_s, took_s = now_s, time.monotonic() - now_s
 
-    def _settle(self) -> Steady:
+    def _settle(self) -> LabSteady:
         """Return the rates, computed again if their inputs have changed."""
         devices = self._server.subnet.devices
 
@@ -185,7 +186,9 @@ class LabLoad:
         inputs, fabric = self._server.call(look)
         if fabric is not None or self._steady is None:
             assert fabric is not None
-            self._steady = settle(fabric, self._jobs, Degradation(accept_share=dict(devices.takes), seed=self._seed))
+            self._steady = settle_lab(
+                fabric, self._jobs, Degradation(accept_share=dict(devices.takes), seed=self._seed)
+            )
             self._seen = inputs
         return self._steady
 
@@ -241,6 +244,8 @@ def _ports(fabric: Fabric, name: str) -> list[int]:
     ]
     if not cabled:
         raise ConfigError(f"{name} cannot take part in a job: it has no adapter port with a network cable")
+    if fabric.expanded:  # the first plane stands for the port
+        return [int(fabric.first_port[node]) + 1 for node in np.unique(ports.node[cabled])]
     return cabled
 
 

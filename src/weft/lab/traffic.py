@@ -18,10 +18,13 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from weft.errors import ConfigError, SubnetError
 from weft.fabric.forwarding import ANY, Plane, Reason, follow, matching_key
+from weft.fabric.joined_subnets import join_subnets
 from weft.fabric.model import Fabric
+from weft.fabric.subnets import require_one_subnet
 from weft.fabric.tables import HostPaths
 from weft.ids import PKey
 from weft.lab.ibsim import Server
@@ -35,14 +38,14 @@ from weft.sim.packet.engine import PacketEngine
 from weft.sim.packet.trees import plane_of
 from weft.sim.patterns import PATTERNS, make, parameters_of
 from weft.sim.traffic import Traffic
+from weft.wire.bulk import column
 from weft.wire.port_info import PortInfo
-from weft.wire.sa import MCMemberRecord
+from weft.wire.sa import MCMemberRecord, PathRecord
 
 MESSAGE_BYTES = 1_300  # bytes of memory; measured for all-to-all between 2,328 adapters
 MOST_BYTES = 2 << 30  # bytes of memory, besides the lab's
 MOST_PACKETS = 1_000_000_000
 _PACKET_BYTES = 4096
-_GUID_BITS = (1 << 64) - 1  # GID
 _PLANTED_S, _LOOK_S = 60.0, 0.02
 _ONE_BY_ONE = 8  # paths of a host that are asked for so; more come in one table
 
@@ -91,10 +94,8 @@ class LabTraffic:
             _refuse_too_much(pattern, hosts * (hosts - 1), hosts * (hosts - 1) * _packets(size_bytes))
         traffic = make(pattern, fabric, **parameters)
         _refuse_too_much(traffic.description, len(traffic), len(traffic) * _packets(size_bytes))
-        paths_known = self._learn_paths(fabric, traffic)
-        fabric.tables.paths = paths_known
-        has_path = paths_known.find(traffic.src, fabric.tables.lid[traffic.dst]) >= 0
-        has_path &= paths_known.find(traffic.dst, fabric.tables.lid[traffic.src]) >= 0
+        fabric = join_subnets(_without_unused_planes(fabric))
+        fabric.tables.paths, has_path = self._learn_paths(fabric, traffic)
         if not has_path.any():
             raise SubnetError(f"the subnet administrator has no path for {traffic.description}: nothing can be sent")
         report = self._send(pattern, fabric, traffic.take(has_path), options, progress)
@@ -124,6 +125,7 @@ class LabTraffic:
 
     def _run_multicast(self, parameters: dict[str, Any], options: Options, progress: Progress | None) -> dict[str, Any]:
         """Run multicast: all hosts that may join a group of the first host."""
+        require_one_subnet(self._server.subnet.devices.fabric, "multicast of a lab")
         members: dict[int, MCMemberRecord] = {}
         hosts = host_ports(self._fabric()).tolist()
         try:
@@ -183,30 +185,69 @@ class LabTraffic:
         info = devices.info(slot)
         if not PortInfo.master_sm_lid.get(info) or not devices.is_active(slot):
             raise SubnetError(f"no subnet manager has configured {devices.name(slot)}: `weft up --sm` starts one")
-        gid = PortInfo.gid_prefix.get(info) << 64 | int(devices.fabric.ports.guid[slot])
+        gid = self._gid(slot)
         with closing(IbsimCarrier(self._server.places.sim_host(slot), self._server.base)) as carrier:
             try:
                 yield KeyedCarrier(carrier, lambda: PortInfo.m_key.get(devices.info(slot))), gid
             except NoAnswer as error:
                 raise SubnetError(f"{devices.name(slot)} has {error}") from None
 
-    def _learn_paths(self, fabric: Fabric, traffic: Traffic) -> HostPaths:
-        """Query the paths of all pairs, both ways: as a table for hosts with many peers, else one by one."""
+    def _learn_paths(self, fabric: Fabric, traffic: Traffic) -> tuple[HostPaths, NDArray[np.bool_]]:
+        """Query the paths of all pairs, both ways, in every plane; return them, and which messages have one."""
         both = ((traffic.src, traffic.dst), (traffic.dst, traffic.src))
-        ends = np.concatenate([np.column_stack(direction) for direction in both])
+        ends = np.concatenate([np.column_stack(direction) for direction in both]).astype(np.int64)
+        planes = fabric.planes if fabric.expanded else 1
+        in_planes = [ends + plane for plane in range(planes)]
+        used = [(fabric.ports.peer[pairs] >= 0).all(axis=1) | (planes == 1) for pairs in in_planes]
+        asked = [pairs[mask] for pairs, mask in zip(in_planes, used, strict=True)]
+        paths = self._ask(traffic.description, fabric, np.concatenate(asked))
+        lid, knows = fabric.tables.lid, np.ones(len(ends), np.bool_)
+        for pairs, mask in zip(in_planes, used, strict=True):
+            knows &= ~mask | (paths.find(pairs[:, 0], lid[pairs[:, 1]]) >= 0)
+        has_path: NDArray[np.bool_] = knows.reshape(2, -1).all(axis=0) & np.any(used, axis=0).reshape(2, -1).all(axis=0)
+        return paths, has_path
+
+    def _ask(self, description: str, fabric: Fabric, ends: NDArray[np.int64]) -> HostPaths:
+        """Query the paths of these pairs: as a table for hosts with many peers in their subnet, else one by one."""
+        subnet, lid = fabric.tables.subnet, fabric.tables.lid
         slots: list[int] = []
+        lids: list[NDArray[np.int64]] = []
         tables: list[Rows] = []
         asking = np.unique(ends[:, 0]).tolist()
         for done, slot in enumerate(asking):
-            self.now = f"{traffic.description}, {done:,} of {len(asking):,} hosts have asked for their paths"
+            self.now = f"{description}, {done:,} of {len(asking):,} hosts have asked for their paths"
             to = np.unique(ends[ends[:, 0] == slot, 1])
             with self._as_host(slot) as (carrier, gid):
-                gids = [gid & ~_GUID_BITS | int(guid) for guid in fabric.ports.guid[to]]
-                many = len(to) > _ONE_BY_ONE
-                rows = [ask_paths(carrier, gid, to_gid) for to_gid in ([None] if many else gids)]
+                if subnet is None and len(to) > _ONE_BY_ONE:
+                    rows = [ask_paths(carrier, gid)]
+                    lids.append(column(rows[0], PathRecord.dlid).astype(np.int64))
+                else:
+                    rows = [ask_paths(carrier, gid, self._gid(far)) for far in to.tolist()]
+                    lids += [np.full(len(row), lid[far], np.int64) for far, row in zip(to, rows, strict=True)]
             tables += rows
             slots += [slot] * sum(map(len, rows))
-        return known(np.array(slots, np.int64), np.concatenate(tables))
+        return known(np.array(slots, np.int64), np.concatenate(tables), np.concatenate(lids))
+
+    def _gid(self, slot: int) -> int:
+        """Return the first GID of a port."""
+        devices = self._server.subnet.devices
+        return PortInfo.gid_prefix.get(devices.info(slot)) << 64 | int(devices.fabric.ports.guid[slot])
+
+
+def _without_unused_planes(fabric: Fabric) -> Fabric:
+    """Return a fabric of planes without the cables of ports whose LID is not that of their adapter's first plane.
+
+    Such a plane carries no data of the adapter.
+    """
+    if not fabric.expanded:
+        return fabric
+    lid, first = fabric.tables.lid.astype(np.int64), host_ports(fabric).astype(np.int64)
+    ports = first[:, None] + np.arange(fabric.planes)
+    active = (fabric.ports.peer[ports] >= 0) & (lid[ports] > 0)
+    leading = ports[np.arange(len(first)), np.argmax(active, axis=1)]
+    unused = ports[~active | (lid[ports] != lid[leading][:, None])]
+    links = fabric.links
+    return fabric.sharing_tables_with(links.take(~(np.isin(links.a, unused) | np.isin(links.b, unused))))
 
 
 def _reached(plane: Plane, slot: int, mlid: int, sl: int) -> set[int]:

@@ -111,11 +111,14 @@ def path_rows(answer: bytes) -> Rows:
     return data[: count * PathRecord.size].reshape(-1, PathRecord.size)
 
 
-def known(slot: NDArray[np.integer], rows: Rows) -> HostPaths:
-    """Return the paths of records, each of which was sent to the port at its slot."""
+def known(slot: NDArray[np.integer], rows: Rows, addresses: NDArray[np.int64] | None = None) -> HostPaths:
+    """Return the paths of records, each of which was sent to the port at its slot.
+
+    `addresses` replace the DLIDs: `fabric.joined_subnets`.
+    """
     fields = (PathRecord.dlid, PathRecord.sl, PathRecord.p_key, PathRecord.mtu, PathRecord.rate)
     dlid, sl, p_key, mtu, rate = (column(rows, field).astype(np.int64) for field in fields)
-    return HostPaths.of(slot, dlid, sl, p_key, 128 << mtu, data_gbit_s()[rate])
+    return HostPaths.of(slot, dlid if addresses is None else addresses, sl, p_key, 128 << mtu, data_gbit_s()[rate])
 
 
 @cache
