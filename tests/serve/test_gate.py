@@ -348,6 +348,8 @@ def test_an_address_sends_ten_times_as_many_wrong_passwords_as_a_user_and_tokens
     assert refusals("alice", "alice", "alice", "bob") == ["", "", passwords, ""]
     assert refusals(*(f"user{number}" for number in range(22))) == [""] * 20 + [passwords] * 2
     assert refusals("", "", "", "alice") == ["", "", tokens, ""]
+    users = [f"user{number}" for number in range(21)]
+    assert refusals("", "", *users) == [""] * 22 + [passwords]  # wrong tokens are not guessed passwords
 
 
 def test_the_default_limits_of_a_caller():

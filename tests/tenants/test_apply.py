@@ -14,6 +14,7 @@ from weft.errors import SubnetError
 from weft.sm.conf.qos_options import QosOptions
 from weft.tenants.apply import apply, apply_change, plan_change, remove_all
 from weft.tenants.drivers.driver import Checked, FabricChangedError
+from weft.tenants.intent import Intent, Tenant
 from weft.tenants.partitions import Allocation, Inventory, Member, Partition
 from weft.tenants.reconcile import Names, compare, lines, records
 
@@ -210,3 +211,79 @@ def test_a_record_of_a_port_has_its_name_and_whether_it_is_in_the_fabric():
         ("h2/1", False),
         ("", False),
     ]
+
+
+RED = Partition(name="red", p_key=1, members={0x101: Member()})
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "summary"),
+    [
+        ({}, {}, "No changes: the fabric matches the intent."),
+        ({}, {"partitions": {1: RED}}, "Plan: 1 to create, 0 to change, 0 to destroy."),
+        ({"partitions": {1: RED}}, {}, "Plan: 0 to create, 0 to change, 1 to destroy."),
+        ({}, {"default_is_full": False}, "Plan: 0 to create, 1 to change, 0 to destroy."),
+        ({}, {"lanes": QosOptions()}, "Plan: 0 to create, 1 to change, 0 to destroy."),
+        (
+            {"partitions": {1: RED}},
+            {"partitions": {1: replace(RED, sl=1)}, "default_is_full": False, "lanes": QosOptions()},
+            "Plan: 0 to create, 3 to change, 0 to destroy.",
+        ),
+        (
+            {"partitions": {1: RED}},
+            {"partitions": {2: replace(RED, p_key=2)}},
+            "Plan: 1 to create, 0 to change, 1 to destroy.",
+        ),
+    ],
+)
+def test_a_plan_counts_partitions_and_the_common_settings(before, after, summary):
+    plan = compare(Allocation(**before), Allocation(**after))
+    assert (plan.summary, plan.is_empty) == (summary, before == after)
+
+
+def test_members_that_stay_are_not_in_a_change():
+    old = replace(RED, members={0x101: Member(), 0x201: Member(), 0x301: Member(), 0x401: Member(index0=True)})
+    new = replace(RED, members={0x101: Member(), 0x201: Member(full=False), 0x501: Member(index0=True)})
+    (change,) = compare(Allocation(partitions={1: old}), Allocation(partitions={1: new})).partitions
+    assert [*change.members] == [0x201, 0x501, 0x301, 0x401]
+    assert (change.action, change.options) == ("change", {})
+    text = [*lines(compare(Allocation(partitions={1: old}), Allocation(partitions={1: new})), Names(fabric()))]
+    assert text == [
+        "~ red=0x0001",
+        "    ~ h2 full -> limited",
+        "    + h5 full, index 0",
+        "    - h3 full",
+        "    - h4 full, index 0",
+    ]
+
+
+def test_ports_are_named_by_host_if_all_of_a_host_are_listed():
+    names = Names(fabric(12, ports=2))
+    assert names.spell([0x101, 0x102, 0x201, 0x202]) == "h[1-2]"
+    assert names.spell([0x999, 0x102, 0xA01, 0x201, 0x202]) == "h2, h1/2, h10/1, 0x0000000000000999"
+    assert names.spell([0xA01, 0x301]) == "h3/1, h10/1"  # in the order of numbers
+    assert names.spell([]) == ""
+
+
+def test_lanes_that_stay_are_not_in_a_plan():
+    lanes = QosOptions(high_limit=4, sl2vl=(0, 1) * 8)
+    plan = compare(Allocation(lanes=lanes), Allocation(lanes=replace(lanes, high_limit=4)))
+    assert plan.is_empty
+    plan = compare(Allocation(), Allocation(lanes=lanes))
+    assert [*lines(plan, Names(fabric()))] == [
+        "+ lanes",
+        "    + high_limit 4",
+        "    + sl2vl 0,1,0,1,0,1,0,1,0,1,0,1,0,1,0,1",
+    ]
+
+
+def test_default_is_opened_only_if_no_partition_is_left():
+    driver = MemoryDriver(fabric())
+    driver.allocation = Allocation(partitions={1: RED}, default_is_full=False)
+    kept, removed = Intent(tenants={"red": Tenant(hosts=("h1",))}), Intent()
+    for wanted, opens, expected in ((kept, True, False), (removed, False, False), (removed, True, True)):
+        assert plan_change(driver, wanted, open_default=opens).compiled.allocation.default_is_full is expected
+
+
+def test_the_range_of_p_keys_stays_when_all_is_removed():
+    assert remove_all(Intent(p_keys="0x0010-0x0020", tenants={"a": Tenant()})) == Intent(p_keys="0x0010-0x0020")

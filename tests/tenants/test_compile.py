@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
+from pathlib import Path
 
 import msgspec
 import pytest
 from hypothesis import given, settings
 from tests.tenants.wanted import EXAMPLE, INTENTS, NAMES, TENANTS, fabric, intent, refusal
 
+from weft.errors import ConfigError
 from weft.fabric.files.lab.document import Document
 from weft.tenants.compile import compile_intent
-from weft.tenants.intent import Class, IntentError, lines_of
+from weft.tenants.intent import Class, Intent, IntentError, Service, Tenant, intent_of, lines_of, parse_intent
 from weft.tenants.partitions import Allocation, Inventory, Member, Partition
 from weft.tenants.quality import check_shares, lay_lanes
 
@@ -300,3 +303,150 @@ def test_exclusive_tenants_have_index_0_by_default(tmp_path):
     assert {item.name: {member.index0 for member in item.members.values()} for item in result} == {
         "alone": {True}, "shares": {False}, "asks": {True}, "declines": {False},
     }  # fmt: skip
+
+
+# -- limits and ties ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("p_key", [0, 0x7FFF])
+def test_the_p_key_of_default_and_0_are_no_partitions(p_key):
+    with pytest.raises(ConfigError, match=r"of a must be from 0x0001 to 0x7ffe; 0x7fff is Default's"):
+        Partition(name="a", p_key=p_key)
+    assert Partition(name="a", p_key=1).label == "a=0x0001"
+    assert Partition(name="a", p_key=0x7FFE).label == "a=0x7ffe"
+
+
+@pytest.mark.parametrize(("routing_sls", "is_accepted"), [(1, True), (2, False)])
+def test_classes_need_all_service_levels_but_one(tmp_path, routing_sls, is_accepted):
+    wanted, ports = intent(tmp_path, ONE_CLASS), Inventory(fabric().ports, routing_sls=routing_sls)
+    with nullcontext() if is_accepted else pytest.raises(IntentError, match="several service levels against deadlock"):
+        compile_intent(wanted, ports)
+
+
+@pytest.mark.parametrize(
+    ("before", "classes", "sls"),
+    [
+        ({}, {"a": "y", "b": "x"}, {"x": 1, "y": 2, "z": 3}),
+        ({"a": 3}, {"a": "x"}, {"x": 3, "y": 1, "z": 2}),
+        ({"a": 2, "b": 1}, {"a": "x", "b": "x"}, {"x": 2, "y": 1, "z": 3}),  # the first partition of a class decides
+        ({"a": 2, "b": 2}, {"a": "x", "b": "y"}, {"x": 2, "y": 1, "z": 3}),  # a level has one class
+        ({"a": 2, "b": 3}, {"a": None, "b": "y"}, {"x": 1, "y": 3, "z": 2}),
+        ({"a": 0, "b": 1}, {"a": "x", "b": "y"}, {"x": 2, "y": 1, "z": 3}),
+    ],
+)
+def test_a_class_keeps_the_service_level_of_its_first_partition(before, classes, sls):
+    allocation = Allocation(
+        partitions={n: Partition(name=name, p_key=n, sl=sl) for n, (name, sl) in enumerate(before.items(), 1)}
+    )
+    tenants = {name: Tenant(class_=class_) for name, class_ in classes.items()}
+    wanted = Intent(classes={name: Class(share=20) for name in "xyz"}, tenants=tenants)
+    compiled = compile_intent(wanted, fabric(), before=allocation)
+    assert {lane.name: lane.sl for lane in compiled.needs if lane.sl} == sls
+    assert {item.name: item.sl for item in compiled.allocation.partitions.values()} == {
+        name: sls.get(class_, 0) for name, class_ in classes.items()
+    }
+
+
+def test_an_unused_class_and_missing_ports_are_noted():
+    down = tuple(replace(port, is_there=port.number == 1) for port in fabric(2, ports=2).ports)
+    wanted = Intent(
+        classes={"used": Class(share=20), "idle": Class(share=20)},
+        tenants={"a": Tenant(hosts=("h1",), class_="used"), "b": Tenant(hosts=("h2",), absent=("0x999",))},
+    )
+    assert compile_intent(wanted, Inventory(down)).notes == (
+        "tenant a: h1/2 is not in the fabric now; it gets its P_Keys when it comes up",
+        "tenant b: h2/2, 0x0000000000000999 are not in the fabric now; they get their P_Keys when they come up",
+        "class idle is not used",
+    )
+
+
+@pytest.mark.parametrize(
+    ("tenants", "services", "place"),
+    [
+        ({"a": Tenant(hosts=("h1",)), "b": Tenant(hosts=("h1",), exclusive=False)}, {}, ("tenant", "a")),
+        ({"a": Tenant(hosts=("h1",), exclusive=False), "b": Tenant(hosts=("h1",))}, {}, ("tenant", "b")),
+        ({"a": Tenant(hosts=("h1",))}, {"s": Service(hosts=("h1",))}, ("tenant", "a")),
+        (
+            {name: Tenant(hosts=("h1",), exclusive=False, index0=True) for name in "abc"},
+            {},
+            ("tenant", "b", "index0"),
+        ),
+        (
+            {"a": Tenant(hosts=("h1",), exclusive=False, index0=True), "b": Tenant(hosts=("h1",), exclusive=False)},
+            {},
+            None,
+        ),
+        ({"a": Tenant(hosts=("h1",), exclusive=False)}, {"s": Service(hosts=("h1",))}, None),
+        ({"a": Tenant(hosts=("h1",))}, {"s": Service(hosts=("h[2-3]",)), "t": Service(hosts=("h2",))}, None),
+    ],
+)
+def test_the_place_of_an_error_is_the_tenant_that_has_to_change(tenants, services, place):
+    wanted = Intent(tenants=tenants, services=services)
+    if place is None:
+        compile_intent(wanted, fabric())
+        return
+    with pytest.raises(IntentError) as refused:
+        compile_intent(wanted, fabric())
+    assert refused.value.place == place
+
+
+def test_a_host_that_is_a_member_of_a_service_and_its_tenant_is_a_full_member():
+    wanted = Intent(tenants={"a": Tenant(hosts=("h[1-2]",), exclusive=False)}, services={"s": Service(hosts=("h1",))})
+    service = compile_intent(wanted, fabric()).allocation.partitions[2]
+    assert service.members == {0x101: Member(), 0x201: Member(full=False)}
+
+
+def test_default_is_full_until_the_first_partition_and_then_stays_limited():
+    empty, one = Intent(), Intent(tenants={"a": Tenant()})
+    first = compile_intent(one, fabric()).allocation
+    assert compile_intent(empty, fabric()).allocation.default_is_full
+    assert not first.default_is_full
+    assert not compile_intent(empty, fabric(), before=first).allocation.default_is_full
+
+
+def test_an_intent_that_is_no_table_is_empty():
+    assert intent_of(Document(path=Path("x"), data=[], text="")) == Intent()  # type: ignore[arg-type]
+    assert parse_intent({"p_keys": "0x0010-0x0020"}).pool == range(0x10, 0x21)
+
+
+@pytest.mark.parametrize(
+    ("name", "is_accepted"),
+    [("a" * 31, True), ("a" * 32, False), ("1a", False), ("a_-.1", True), ("DEFAULT", False), ("", False)],
+)
+def test_names_of_partitions_have_31_characters_and_start_with_a_letter(name, is_accepted):
+    with nullcontext() if is_accepted else pytest.raises(IntentError, match="a letter and up to 30"):
+        Intent(tenants={name: Tenant()})
+
+
+@pytest.mark.parametrize(
+    ("p_keys", "expected"),
+    [
+        ("0x1-0x7ffe", range(1, 0x7FFF)),
+        (" 0X10 - 0x10 ", range(0x10, 0x11)),
+        ("0x0-0x10", None),
+        ("0x2-0x1", None),
+        ("0x1-0x7fff", None),
+        ("1-2", None),
+    ],
+)
+def test_p_keys_are_a_range_without_default(p_keys, expected):
+    with nullcontext() if expected else pytest.raises(IntentError, match="must be a range within 0x0001-0x7ffe"):
+        assert Intent(p_keys=p_keys).pool == expected
+
+
+@pytest.mark.parametrize(
+    ("classes", "is_accepted"),
+    [
+        ({"a": Class(share=1)}, True),
+        ({"a": Class(share=0.9)}, False),
+        ({"a": Class(share=99)}, True),
+        ({"a": Class(share=50), "b": Class(share=49)}, True),
+        ({"a": Class(share=50), "b": Class(share=49.1)}, False),
+        ({"a": Class(share=50, priority="high")}, True),
+        ({"a": Class(share=49.9, priority="high")}, False),
+        ({"a": Class(share=25, priority="high"), "b": Class(share=25, priority="high")}, True),
+    ],
+)
+def test_shares_leave_one_percent_and_high_priority_has_half(classes, is_accepted):
+    with nullcontext() if is_accepted else pytest.raises(IntentError, match="share"):
+        check_shares(classes)

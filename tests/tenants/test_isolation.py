@@ -16,7 +16,7 @@ from weft.mad import faults
 from weft.mad.local import LocalCarrier
 from weft.routing.patterns import host_ports
 from weft.tenants.drivers.partition_files import write_partitions
-from weft.tenants.isolation import _held, prove_isolation
+from weft.tenants.isolation import _bits, _held, _ways, prove_isolation
 from weft.tenants.pair_kernels import FULL, LIMITED
 from weft.tenants.partitions import Allocation, Member
 from weft.tenants.reading import read_fabric
@@ -255,3 +255,28 @@ def test_every_pair_is_counted_when_not_all_are_named(net, made, monkeypatch):
 def test_empty_entries_of_a_table_and_p_key_0_are_no_membership():
     keys = np.array([[0x8001, 0, 0x8000], [0, 0x0001, 0xFFFF]], np.uint16)
     assert _held(keys).tolist() == [[1, 0, FULL], [1, 1, LIMITED], [0x7FFF, 1, FULL]]
+
+
+def test_a_leak_lists_the_service_levels_on_which_packets_arrive(net, made):
+    for at in (slot(net, "h2"), before(net, "h2")):
+        net.fabric.tables.pkey[at, 7] = 0x8102
+    net.fabric.tables.sl2vl[:, 3] = net.fabric.tables.sl2vl[:, 7] = 15
+    net.fabric.tables.sl2vl[:, 5] = 1
+    proof = proof_of(net, made[1])
+    assert {leak.sls for leak in proof.leaks} == {tuple(sl for sl in range(16) if sl not in (3, 7))}
+    assert {leak.why for leak in proof.leaks} == {"it arrived"}
+
+
+def test_ways_are_groups_of_service_levels_with_equal_tables():
+    fabric = weft.load("star:hosts=2")
+    first, groups = _ways(fabric)
+    assert (first.tolist(), groups) == ([0], [tuple(range(16))])
+    fabric.tables.sl2vl[:] = np.arange(16) % 3
+    first, groups = _ways(fabric)
+    assert first.tolist() == [0, 1, 2]
+    assert groups == [tuple(range(n, 16, 3)) for n in range(3)]
+
+
+@pytest.mark.parametrize(("mask", "bits"), [(0, ()), (1, (0,)), (0b1010, (1, 3)), (1 << 15, (15,))])
+def test_bits_of_a_mask_are_lanes(mask, bits):
+    assert _bits(mask) == bits

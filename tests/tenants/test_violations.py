@@ -14,6 +14,7 @@ from tests.tenants.subnets import BLUE, RED, SMALL, cut, managed, packet
 import weft
 from weft.errors import SubnetError
 from weft.lab.lab import Lab
+from weft.mad.administrator import NoAnswer
 from weft.mad.carrier import Address, Arrived
 from weft.mad.ibsim_client import IbsimCarrier
 from weft.mad.local import LocalCarrier
@@ -21,10 +22,10 @@ from weft.mad.packets import bad_q_key
 from weft.tenants.drivers.partition_files import write_partitions
 from weft.tenants.partitions import Allocation
 from weft.tenants.reading import read_fabric
-from weft.tenants.violations import KEY_TRAPS, Watch, _own, attribute, count_violations
+from weft.tenants.violations import KEY_TRAPS, Violation, Watch, _own, attribute, count_violations
 from weft.wire.mad import Method
 from weft.wire.notice import BadKeyDetails, BadMKeyDetails, BadSwitchPKeyDetails, GmpNotice, Notice, Trap
-from weft.wire.sa import SaAttribute, SaMad
+from weft.wire.sa import InformInfo, SaAttribute, SaMad
 from weft.wire.smp import Smp, SmpAttribute
 
 
@@ -244,3 +245,78 @@ def test_a_watch_ends_all_its_subscriptions_as_long_as_the_manager_answers(answe
     with watch:
         assert calls == [(trap, True) for trap in (1, 2, 3)]
     assert calls[3:] == [(trap, False) for trap in ended]
+
+
+# -- subscriptions, without a lab --------------------------------------------------------------------------------------
+
+
+def subscribed(monkeypatch, answer: int | None, *, on: bool) -> tuple[bool, SaMad]:
+    """Return the result of a subscription to trap 257 and the request; the answer has a status, or there is none."""
+    sent: list[bytes] = []
+
+    def ask(_: object, mad: bytes) -> bytes:
+        sent.append(mad)
+        if answer is None:
+            raise NoAnswer
+        return SaMad.pack(status=answer)
+
+    monkeypatch.setattr("weft.tenants.violations.ask_administrator", ask)
+    watch = Watch.__new__(Watch)
+    watch._carrier, watch._sa_key = None, 7
+    try:
+        return watch._subscribe(Trap.BAD_P_KEY, on=on), SaMad.unpack(sent[0])
+    finally:
+        assert len(sent) == 1
+
+
+@pytest.mark.parametrize(
+    ("answer", "on", "expected"),
+    [
+        (0, True, True),
+        (0, False, True),
+        (0x0200, True, "refuses the subscription to trap 257: status 0x0200"),
+        (0x0200, False, True),
+        (None, True, "refuses the subscription to trap 257: no answer"),
+        (None, False, False),
+    ],
+)
+def test_a_refused_subscription_is_an_error_and_its_end_is_not(monkeypatch, answer, on, expected):
+    if isinstance(expected, str):
+        with pytest.raises(SubnetError, match=f"{expected}\n  It requires its sa_key"):
+            subscribed(monkeypatch, answer, on=on)
+    else:
+        assert subscribed(monkeypatch, answer, on=on)[0] is expected
+
+
+@pytest.mark.parametrize("on", [True, False])
+def test_a_subscription_is_to_a_trap_of_all_ports(monkeypatch, on):
+    request = subscribed(monkeypatch, 0, on=on)[1]
+    assert (request.method, request.attribute_id, request.sm_key) == (Method.SET, SaAttribute.INFORM_INFO, 7)
+    info = InformInfo.unpack(request.data[: InformInfo.size])
+    assert (info.subscribe, info.is_generic, info.lid_range_begin, info.type) == (on, 1, 0xFFFF, 0xFFFF)
+    assert (info.trap_number, info.qpn, info.producer_type) == (257, 1, 0xFF_FFFF)
+
+
+def test_a_trap_of_a_port_without_a_cable_names_the_sender_by_its_lid():
+    fabric = weft.load("star:hosts=2,switch=QM9700")
+    for lid, name in enumerate(("h1/1", "h2/1"), 1):
+        fabric.tables.lid[fabric[name].slot] = lid
+    switch = int(fabric.first_port[fabric.ports.node[fabric["h1/1"].peer.slot]])
+    fabric.tables.lid[switch] = 3
+    free = next(n for n in range(1, 64) if fabric.ports.peer[switch + n] < 0)
+    details = BadSwitchPKeyDetails.pack(lid_addr1=1, lid_addr2=2, sw_lid_addr=3, port_no=free, p_key=0x8102)
+    notice = GmpNotice.pack(trap_number=Trap.BAD_SWITCH_P_KEY, issuer_lid=3, data_details=details)
+    violation = attribute(GmpNotice.unpack(notice), fabric, Allocation())
+    assert (violation.sender, violation.receiver, violation.source_is_forged) == ("h1/1", "h2/1", False)
+    assert violation.at.endswith(f"/{free}")
+    assert (violation.kind, violation.sender_partitions) == ("P_Key", ())
+
+
+@pytest.mark.parametrize(
+    ("trap", "kind"),
+    [(Trap.BAD_Q_KEY, "Q_Key"), (Trap.BAD_M_KEY, "M_Key"), (Trap.BAD_P_KEY, "P_Key"), (Trap.BAD_SWITCH_P_KEY, "P_Key")],
+)
+def test_the_kind_of_a_key_follows_from_the_trap(trap, kind):
+    ends = {"at": "h2/1", "sender": "h1/1", "receiver": "h2/1", "key": 0x8101}
+    violation = Violation(trap=trap, **ends, sender_partitions=("a", "b"), receiver_partitions=())
+    assert str(violation) == f"h1/1 (a, b) to h2/1 (no tenant) with {kind} 0x8101: dropped at h2/1"

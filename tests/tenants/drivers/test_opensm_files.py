@@ -169,3 +169,55 @@ def test_a_process_that_is_not_opensm_is_not_signalled(tmp_path):
         for signal_it in (by_number._check_process, by_number._signal):
             with pytest.raises(SubnetError, match=f"cannot signal process {other.pid}: .*No such"):
                 signal_it()
+
+
+@pytest.mark.parametrize(
+    ("rules", "is_full"),
+    [
+        ("", True),
+        ("Default=0x7fff : ALL=full, ALL=limited ;", False),
+        ("Default=0x7fff : ALL=limited, ALL=full ;", True),
+        ("Default=0x7fff : 0x77=full ;", False),
+        ("Default=0x7fff : ALL_CAS=full ;", False),
+    ],
+)
+def test_the_last_rule_for_all_ports_decides_the_membership_in_default(rules, is_full):
+    present = files(rules)
+    assert present.observed().allocation.default_is_full is is_full
+    assert present.expected()[2] is (None if rules else True)
+
+
+def test_other_options_of_the_operator_stay():
+    """A QoS policy file, comments and default values set no lanes."""
+    text = f"{TEMPLATE}qos_policy_file /etc/qos.conf\n# qos TRUE\nsm_priority 3\n\n"
+    assert files(options=text).with_allocation(Allocation(lanes=LANES)).options.outside == text
+
+
+def test_a_block_that_is_open_has_its_marks_without_partitions():
+    begin = "# >>> weft tenants (not yet obeyed): written by weft, changes here are lost\n# <<< weft tenants\n"
+    assert Managed(is_open=True).text == begin
+    assert Managed(outside="a\n", is_open=True).text == f"a\n\n{begin}"
+    assert (Managed(outside="a\n").text, Managed().text) == ("a\n", "")
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [("# >>> weft tenants\na\n", 1), ("a\n# <<< weft tenants\n", 2), ("\n\n# >>> weft tenants\n", 3)],
+)
+def test_the_line_of_a_mark_without_a_pair_is_named(tmp_path, text, line):
+    path = tmp_path / "partitions.conf"
+    path.write_text(text)
+    with pytest.raises(FileError, match=rf"partitions\.conf:{line}: "):
+        read_managed(path)
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path):
+    assert read_managed(tmp_path / "absent") == Managed()
+    with pytest.raises(FileError, match="Is a directory"):
+        read_managed(tmp_path)
+
+
+def test_the_revision_is_of_both_files_and_not_of_the_mark():
+    present = files("own=0x200 : ALL ;\n", TEMPLATE).with_allocation(SLICED)
+    assert present.revision == present.opened().revision == present.opened().closed().revision
+    assert len({present.revision, files().revision, files("# a\n").revision, files("", "# a\n").revision}) == 4

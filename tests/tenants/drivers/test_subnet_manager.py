@@ -6,13 +6,18 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import msgspec
+import pytest
 
+from weft.errors import ConfigError
 from weft.fabric.kinds import NodeKind
 from weft.sm.allocation import NOTHING, FileConfig, changed, described
+from weft.sm.conf.qos_options import QosOptions
+from weft.sm.control import OutOfDate
 from weft.sm.inventory import Nodes, Ports, Subnet
 from weft.sm.pkey.definitions import PartitionDefinition
 from weft.sm.pkey.partitions import NO_FILE
-from weft.tenants.drivers.driver import inventory_of
+from weft.tenants.drivers.driver import FabricChangedError, Observed, inventory_of
+from weft.tenants.drivers.partition_files import check_index0
 from weft.tenants.drivers.subnet_manager import ManagerDriver
 from weft.tenants.partitions import Allocation, Member, Partition
 
@@ -100,3 +105,43 @@ def test_manager_gets_only_changed_partitions_and_reads_them_back():
     driver.write(Allocation(partitions={0x0101: larger, 0x0102: limits}), over=driver.read())
     assert sent == [([0x0101, 0x0102, 0x0103], []), ([0x0101], [0x0103])]
     assert driver.read().allocation.partitions == {0x0101: larger, 0x0102: limits}
+
+
+@pytest.mark.parametrize(
+    ("desired", "expected"),
+    [
+        (Allocation(), {}),
+        (Allocation(lanes=QosOptions()), {"qos": QosOptions()}),
+        (Allocation(default_is_full=False), {"default_is_full": False}),
+    ],
+)
+def test_only_changed_common_settings_are_sent(desired, expected):
+    sent: list[dict[str, object]] = []
+    manager = SimpleNamespace(allocate=lambda revision, **words: sent.append({"revision": revision, **words}))
+    driver, observed = ManagerDriver(manager), Observed(allocation=Allocation(), revision="7")
+    driver.write(desired, over=observed)
+    driver.write(Allocation(), over=replace(observed, allocation=desired))
+    words = {"revision": "7", "define": [], "remove": []}
+    back = {"qos": {"qos": None}, "default_is_full": {"default_is_full": True}}
+    assert sent == [words | expected, words | (back[next(iter(expected))] if expected else {})]
+
+
+def test_an_outdated_revision_is_reported_as_a_changed_fabric():
+    def allocate(revision: str, **_: object) -> None:
+        raise OutOfDate(f"{revision} is out of date")
+
+    manager = SimpleNamespace(allocate=allocate, status=lambda: SimpleNamespace(subnet="lab mine"))
+    with pytest.raises(FabricChangedError, match="lab mine: 7 is out of date"):
+        ManagerDriver(manager).write(Allocation(), over=Observed(allocation=Allocation(), revision="7"))
+
+
+def test_two_partitions_with_index_0_of_a_port_are_refused():
+    first, second = (Partition(name=f"p{n}", p_key=n, members={0x11: Member(index0=True)}) for n in (1, 2))
+    other = Partition(name="p3", p_key=3, members={0x11: Member(), 0x12: Member(index0=True)})
+    check_index0([first, other])
+    with pytest.raises(
+        ConfigError, match=r"p1=0x0001 and p2=0x0002 both request index 0 of the port 0x0000000000000011"
+    ):
+        check_index0([first, other, second])
+    with pytest.raises(ConfigError, match="both request index 0"):
+        ManagerDriver(None).write(Allocation(partitions={1: first, 2: second}), over=Observed(allocation=Allocation()))

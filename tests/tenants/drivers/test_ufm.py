@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from tests.conformance.drivers import Bench
@@ -10,10 +11,11 @@ from tests.tenants.drivers.small_ufm import SmallUfm, running
 from tests.tenants.drivers.test_killed import two
 
 from weft.errors import ConfigError, SubnetError
+from weft.sm.conf.qos_options import QosOptions
 from weft.tenants.drivers.ufm import UfmDriver, _end_ports
 from weft.tenants.drivers.ufm_rest import UfmClient
-from weft.tenants.drivers.ufm_shapes import UfmPort
-from weft.tenants.partitions import Allocation, Partition
+from weft.tenants.drivers.ufm_shapes import UfmPort, UfmQos
+from weft.tenants.partitions import Allocation, Member, Partition
 
 GUIDS = {f"h{number}": 0x1000 + number for number in range(2, 6)}
 
@@ -137,3 +139,62 @@ def test_p_keys_outside_the_pool_are_foreign(ufm):
     assert (ours.read().allocation.partitions, ours.read().foreign_p_keys) == ({}, {0x300})
     ours.write(Allocation(default_is_full=False), over=ours.read())
     assert "0x300" in ufm.pkeys
+
+
+class Calls:
+    """A UFM that records changes."""
+
+    def __init__(self) -> None:
+        self.made: list[tuple[object, ...]] = []
+
+    def __getattr__(self, name: str):
+        return lambda *words, **more: self.made.append((name, *words, *more.values()))
+
+
+FULL, LIMITED = Member(), Member(full=False)
+ACME = Partition(name="acme", p_key=0x101, members={1: FULL, 2: FULL})
+CREATE, ADD, REMOVE, DELETE, LIMIT = "create_pkey", "add_guids", "remove_guids", "delete_pkey", "set_qos_conf"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "calls"),
+    [
+        (ACME, ACME, []),
+        (None, ACME, [(CREATE, 0x101, "acme", False, UfmQos()), (ADD, 0x101, ACME.members, False)]),
+        (None, replace(ACME, members={}), [(CREATE, 0x101, "acme", False, UfmQos())]),
+        (ACME, None, [(DELETE, 0x101)]),
+        (ACME, replace(ACME, members={2: FULL, 3: LIMITED}), [(REMOVE, 0x101, [1]), (ADD, 0x101, {3: LIMITED}, False)]),
+        (ACME, replace(ACME, members={1: FULL, 2: LIMITED}), [(ADD, 0x101, {2: LIMITED}, False)]),
+        (ACME, replace(ACME, sl=3), [(LIMIT, 0x101, UfmQos(sl=3))]),
+        (ACME, replace(ACME, mtu_bytes=2048), []),
+        (ACME, replace(ACME, rate_gbit_s=2.5), []),
+        (ACME, replace(ACME, rate_gbit_s=10.0), [(LIMIT, 0x101, UfmQos(rate_gbit_s=10.0))]),
+        (ACME, replace(ACME, ipoib=True), [(ADD, 0x101, ACME.members, True)]),
+        (
+            ACME,
+            replace(ACME, ipoib=True, members={}),
+            [(DELETE, 0x101), (CREATE, 0x101, "acme", True, UfmQos())],
+        ),
+        (
+            ACME,
+            replace(ACME, name="other"),
+            [(DELETE, 0x101), (CREATE, 0x101, "other", False, UfmQos()), (ADD, 0x101, ACME.members, False)],
+        ),
+    ],
+)
+def test_a_change_takes_only_the_calls_that_it_needs(before, after, calls):
+    ufm = Calls()
+    driver = UfmDriver(ufm)  # type: ignore[arg-type]
+    driver._change(*(Allocation(partitions={0x101: item} if item else {}) for item in (before, after)))
+    assert ufm.made == calls
+
+
+def test_lanes_are_refused_with_a_hint(ufm, bench):
+    with pytest.raises(SubnetError, match="lanes cannot be set over REST"):
+        bench.put(replace(bench.allocation(), lanes=QosOptions()))
+    assert ufm.changes == 0
+
+
+def test_a_driver_compares_no_tables_of_ports(bench, ufm):
+    assert bench.driver.check(repair=True).differences == ()
+    assert bench.driver.title == f"UFM at {ufm.url}"

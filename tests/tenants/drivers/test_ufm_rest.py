@@ -17,7 +17,7 @@ import pytest
 
 from weft.errors import ConfigError
 from weft.tenants.drivers import ufm_rest
-from weft.tenants.drivers.ufm_rest import UfmClient, UfmError
+from weft.tenants.drivers.ufm_rest import UfmClient, UfmError, _reason
 from weft.tenants.drivers.ufm_shapes import UfmQos, read_pkey, read_qos
 from weft.tenants.partitions import Member
 
@@ -290,3 +290,51 @@ def test_a_server_is_trusted_only_by_the_ca_file(server, tmp_path):
     with pytest.raises(UfmError, match=r"failed: .*certificate verify failed.*\n  Give the file of the CA"):
         UfmClient(url, token="t").pkeys()
     assert server.asked == []
+
+
+@pytest.mark.parametrize(
+    ("body", "result"), [("", None), (" \n", None), ("done", "done"), ("[1]", [1]), ("null", None)]
+)
+def test_answers_without_json_are_their_text(server, ufm, body, result):
+    server.answer(body)
+    assert ufm.call("POST", "x") == result
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ({"message": "a", "detail": "b"}, ": a"),
+        ({"error": "", "detail": "b"}, ": b"),
+        ({"description": "c"}, ": c"),
+        ({"title": "d"}, ": d"),
+        ({"other": "e"}, ': {"other": "e"}'),
+        ([1, 2], ": [1, 2]"),
+        ("", ""),
+        ("  ", ""),
+    ],
+)
+def test_the_reason_of_a_refusal_is_found_in_any_format(body, reason):
+    assert _reason(400, "", body if isinstance(body, str) else json.dumps(body)) == reason
+
+
+def test_only_a_missing_resource_is_absent(server, ufm):
+    for status, is_absent in ((404, True), (403, False), (405, False)):
+        server.answer("gone", status)
+        with nullcontext() if is_absent else pytest.raises(UfmError, match=f"answers {status}: gone"):
+            assert ufm.call("DELETE", "x", absent=7) == 7
+    server.answer("gone", 404)
+    with pytest.raises(UfmError, match="answers 404: gone"):
+        ufm.call("DELETE", "x")
+
+
+def test_no_members_are_sent_in_one_call(server, ufm):
+    ufm.add_guids(0x101, {}, ip_over_ib=False)
+    ufm.add_hosts(0x101, "h1", ip_over_ib=False, index0=True)
+    empty, hosts = (body for _, _, body in server.asked)
+    assert empty == {"pkey": "0x101", "ip_over_ib": False, "index0": False, "guids": [], "memberships": []}
+    assert hosts == {"pkey": "0x101", "hosts_names": "h1", "ip_over_ib": False, "index0": True}
+    server.asked.clear()
+    ufm.remove_guids(0x101, [])
+    ufm.remove_guids(0x101, range(1, 257))
+    ufm.remove_guids(0x101, range(1, 258))
+    assert [path.count(",") + 1 for _, path, _ in server.asked] == [256, 256, 1]
