@@ -326,15 +326,45 @@ def test_a_correct_password_is_remembered_until_it_changes(monkeypatch):
 
 
 def test_at_most_32_passwords_wait_to_be_checked(monkeypatch):
-    async def many(access: Access, count: int) -> list[object]:
-        tried = (access.log_in(basic(f"user{n}", "wrong")["Authorization"]) for n in range(count))
-        return await asyncio.gather(*tried, return_exceptions=True)
+    async def many(access: Access, *counts: int) -> list[list[object]]:
+        tried = [[access.log_in(basic(f"user{n}", "wrong")["Authorization"]) for n in range(count)] for count in counts]
+        return [await asyncio.gather(*some, return_exceptions=True) for some in tried]
 
     monkeypatch.setattr("weft.serve.access._stretch", lambda password, salt: "")
     access = Access(Documents(draft()))
-    assert [type(item) for item in asyncio.run(many(access, 33))] == [type(None)] * 32 + [BusyError]
-    assert asyncio.run(many(access, 1)) == [None]  # all have been checked
+    for results in asyncio.run(many(access, 33, 33)):  # when those have been checked, as many may wait again
+        assert [type(item) for item in results] == [type(None)] * 32 + [BusyError]
     assert asyncio.run(access.log_in("Bearer x")) is None
+
+
+def test_one_password_is_checked_at_a_time(monkeypatch):
+    """Each takes a core and 16 MB."""
+    running: list[int] = []
+
+    def stretch(password: str, salt: str) -> str:
+        running.append(1)
+        assert len(running) == 1
+        time.sleep(0.002)
+        running.clear()
+        return ""
+
+    async def two(access: Access) -> list[object]:
+        return await asyncio.gather(*(access.log_in(basic(name, "wrong")["Authorization"]) for name in ("a", "b", "c")))
+
+    monkeypatch.setattr("weft.serve.access._stretch", stretch)
+    assert asyncio.run(two(Access(Documents(draft())))) == [None] * 3
+
+
+def test_documents_are_decoded_again_only_after_a_change(monkeypatch):
+    of, decoded = draft(), []
+    secret = add_token(of, "a", Role.OPERATOR)
+    desired = SimpleNamespace(documents=dict(of.documents))
+    access = Access(SimpleNamespace(desired=lambda: desired))
+    monkeypatch.setattr("weft.serve.access.listed", lambda *words: decoded.append(1) or listed(*words))
+    assert {access.recognise(f"Bearer {secret}").name for _ in range(3)} == {"a"}
+    assert len(decoded) == 2  # users and tokens
+    desired.documents = {}
+    assert access.recognise(f"Bearer {secret}") is None
 
 
 @pytest.mark.parametrize(
