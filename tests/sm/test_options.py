@@ -166,7 +166,11 @@ def test_numbers_have_the_limits_of_their_fields():
         (kinds.RateTable(2), [(), ((0, 0),) * 2], [((0, 0),) * 3]),
         (kinds.Seconds(), [0, 0.5, 1e9], [-0.1, float("inf"), "1"]),
         (kinds.Number(2, 4), [2, 4], [1, 5, True, 2.0]),
-        (kinds.ByServiceLevel(kinds.Number(0, 7)), [(0,) * 16, (7,) * 16], [(0,) * 15, (0,) * 17, (8,) * 16]),
+        (
+            kinds.ByServiceLevel(kinds.Number(0, 7)),
+            [(0,) * 16, (7,) * 16],
+            [(0,) * 15, (0,) * 17, (8,) * 16, (*(0,) * 15, 8)],
+        ),
         (kinds.File(), [None, Path("a")], ["a", Path("a#"), Path("(null)")]),
     ],
 )

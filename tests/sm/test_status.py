@@ -45,14 +45,11 @@ from weft.wire.port_info import PortInfo, PortState
 from weft.wire.sa import MCMemberRecord, SaMad, SaStatus, ServiceRecord
 from weft.wire.smp import DirectedSmp, SMControl, SMInfo, Smp, SmpAttribute, SMState, SwitchInfo
 
-MINE = Status(
-    version="1", pid=os.getpid(), started=_started(os.getpid()), at_s=0.0, sm_state="master", guid="0x1", port="h1/1",
-    lid=1, priority=0, master="0x1", sweeps=1, mads=2, events={}, recent=(),
-)  # fmt: skip
 
-
-def with_(status: Status, **words: object) -> Status:
-    return Status(**{name: getattr(status, name) for name in Status.__struct_fields__} | words)  # type: ignore[arg-type]
+def status_of_this_process(**words: object) -> Status:
+    same = {"version": "1", "pid": os.getpid(), "started": _started(os.getpid()), "at_s": 0.0, "sm_state": "master"}
+    same |= {"guid": "0x1", "port": "h1/1", "lid": 1, "priority": 0, "master": "0x1", "sweeps": 1, "mads": 2}
+    return Status(**{**same, "events": {}, "recent": (), **words})  # type: ignore[arg-type]
 
 
 # -- the file ---------------------------------------------------------------------------------------------------------
@@ -61,16 +58,16 @@ def with_(status: Status, **words: object) -> Status:
 @pytest.mark.parametrize(
     ("words", "is_running", "title"),
     [
-        ({}, True, f"Subnet manager at h1/1: master, process {os.getpid()}"),
-        ({"subnet": "lab a"}, True, f"Subnet manager at h1/1 of lab a: master, process {os.getpid()}"),
-        ({"port": ""}, True, f"Subnet manager at 0x1: master, process {os.getpid()}"),
+        ({}, True, "Subnet manager at h1/1: master, process "),
+        ({"subnet": "lab a"}, True, "Subnet manager at h1/1 of lab a: master, process "),
+        ({"port": ""}, True, "Subnet manager at 0x1: master, process "),
         ({"sm_state": "stopped"}, False, "Subnet manager at h1/1: stopped, "),
         ({"started": 1}, False, "Subnet manager at h1/1: crashed; master, "),
         ({"pid": 1 << 23}, False, "Subnet manager at h1/1: crashed; master, "),
     ],
 )
 def test_a_manager_runs_while_its_process_is_the_one_that_wrote_the_file(words, is_running, title):
-    status = with_(MINE, **words)
+    status = status_of_this_process(**words)
     assert (status.is_running, status.title[: len(title)]) == (is_running, title)
 
 
@@ -78,11 +75,11 @@ def test_a_state_file_is_read_back_and_belongs_to_its_process(tmp_path):
     path = tmp_path / "sm.json"
     assert read_status(path) is None
     assert is_own(path)
-    write_status(path, MINE)
-    assert read_status(path) == MINE
+    write_status(path, status_of_this_process())
+    assert read_status(path) == status_of_this_process()
     assert is_own(path)
     for words, own in (({"pid": os.getppid(), "started": _started(os.getppid())}, False), ({"pid": 1 << 23}, True)):
-        write_status(path, with_(MINE, **words))
+        write_status(path, status_of_this_process(**words))
         assert is_own(path) is own
     assert not is_own(tmp_path / "absent" / "sm.json")
     path.write_text("{")

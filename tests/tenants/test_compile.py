@@ -192,7 +192,8 @@ def test_lanes_are_ordered_by_service_level_and_list_the_share_that_they_get():
         ("b", 1, False, 10.8),
         ("a", 2, True, 66.7),
     ]
-    assert lay_lanes({"a": Class(share=60)}, {"a": 1})[0].high_limit == 0
+    options, lanes = lay_lanes({"a": Class(share=60)}, {"a": 1})
+    assert (options.high_limit, options.vlarb_high, [lane.given_percent for lane in lanes]) == (0, ((0, 0),), [40, 60])
 
 
 def test_an_error_outside_the_lines_of_a_document_has_no_line(tmp_path):

@@ -21,6 +21,7 @@ from weft.tenants.pair_kernels import FULL, LIMITED
 from weft.tenants.partitions import Allocation, Member
 from weft.tenants.reading import read_fabric
 from weft.wire.headers import LNH, LRH, RWH
+from weft.wire.smp import SwitchInfo
 
 SPEC = "fat-tree:hosts=16,radix=8"
 RED, BLUE, DISKS = ("h2", "h6", "h10"), ("h3", "h7", "h11", "h15"), ("h4", "h8")
@@ -202,13 +203,14 @@ def test_an_absent_member_is_no_cut(net, made):
 def test_a_dropped_service_level_cuts_only_its_partition(net, made):
     from weft.sm.conf.qos_options import QosOptions
 
-    net.fabric.tables.sl2vl[:, 3], net.fabric.tables.sl2vl[:, 2] = 15, 1
+    net.fabric.tables.sl2vl[:, 3], net.fabric.tables.sl2vl[:, 2], net.fabric.tables.sl2vl[:, 1] = 15, 1, 15
     partitions = {
         key: replace(item, sl={"red": 3, "blue": 2}.get(item.name, 0)) for key, item in made[1].partitions.items()
     }
     proof = proof_of(net, replace(made[1], partitions=partitions, lanes=QosOptions()))
     assert {item.partition for item in proof.cuts} == {"red"}
     assert (proof.vls["blue"], proof.vls["storage"], proof.vls["red"]) == ((1,), (0,), ())
+    assert proof.vls["Default"] == (0,)
 
 
 def test_a_proof_over_a_carrier_is_the_same(net, made):
@@ -280,3 +282,58 @@ def test_ways_are_groups_of_service_levels_with_equal_tables():
 @pytest.mark.parametrize(("mask", "bits"), [(0, ()), (1, (0,)), (0b1010, (1, 3)), (1 << 15, (15,))])
 def test_bits_of_a_mask_are_lanes(mask, bits):
     assert _bits(mask) == bits
+
+
+def test_the_tables_of_each_port_are_read_over_a_carrier(net):
+    """Every row differs, so one that is read into another place is noticed."""
+    local, tables = net.fabric, net.fabric.tables
+    random = np.random.default_rng(7)
+    lanes = tables.sl2vl.copy()
+    tables.sl2vl[:] = random.integers(0, 15, lanes.shape)
+    fabric = read_fabric(LocalCarrier(net.subnet, slot(net, "h1"), sleep=net.clock.sleep))
+    compared = 0
+    for name, node in fabric.node_index.items():
+        there, ports = local.node_index[name], int(fabric.nodes.n_ports[node]) + 1
+        pairs = ports**2 if fabric.tables.switch_row[node] >= 0 else ports
+        first, other = int(fabric.tables.first_pair[node]), int(tables.first_pair[there])
+        for row in range(pairs):
+            read = fabric.tables.sl2vl[first + row]
+            if read.any():
+                compared += 1
+                assert (read == tables.sl2vl[other + row]).all()
+    plugged = [int((fabric.ports.peer[fabric.ports.node == node] >= 0).sum()) for node in range(len(fabric.nodes))]
+    switches = fabric.tables.switch_row >= 0
+    # Port 0 of a switch is active too.
+    assert compared == sum((n + 1) ** 2 if is_switch else n for n, is_switch in zip(plugged, switches, strict=True))
+    for name, node in fabric.node_index.items():
+        if switches[node]:
+            info = SwitchInfo.unpack(
+                fabric.tables.switch_info[fabric.tables.switch_row[node]].tobytes()[: SwitchInfo.size]
+            )
+            assert info.linear_fdb_top == 63  # a block
+            row, other = fabric.tables.switch_row[node], tables.switch_row[local.node_index[name]]
+            width = min(fabric.tables.lft.shape[1], tables.lft.shape[1])
+            assert (fabric.tables.lft[row, :width] == tables.lft[other, :width]).all()
+
+
+def test_each_lane_of_a_path_is_counted(net, made):
+    """The last hop to every host is on a lane of its own."""
+    tables, ports = net.fabric.tables, net.fabric.ports
+    tables.sl2vl[:] = 0
+    for node in np.flatnonzero(tables.switch_row >= 0).tolist():
+        width = int(net.fabric.nodes.n_ports[node]) + 1
+        first, port_0 = int(tables.first_pair[node]), int(net.fabric.first_port[node])
+        for number in range(1, width):
+            peer = int(ports.peer[port_0 + number])
+            if peer >= 0 and tables.switch_row[ports.node[peer]] < 0:
+                tables.sl2vl[first + number : first + width**2 : width] = 1
+    proof = proof_of(net, made[1])
+    assert proof.ok
+    assert (proof.vls["red"], proof.vls["Default"]) == ((0, 1), (0, 1))
+
+
+def test_a_full_key_in_a_ports_own_table_alone_lets_limited_members_reach_it(net, made):
+    net.fabric.tables.pkey[slot(net, "h5"), 7] = 0x8103
+    proof = proof_of(net, made[1])
+    assert pairs(proof.leaks) == {(far, "h5") for far in (*RED, *BLUE, *DISKS)}
+    assert {leak.partition for leak in proof.leaks} == {"storage"}

@@ -39,3 +39,26 @@ def test_the_verdict_depends_on_leaks_and_the_default_partition(is_open, leaks, 
     proof = replace(PROOF, is_open=is_open, leak_count=leaks, cut_count=cuts)
     assert proof.explain().startswith(verdict)
     assert (proof.is_isolated, proof.ok) == (not leaks, not leaks and not cuts)
+
+
+def test_a_proof_lists_all_that_it_found():
+    cut = replace(PAIR, sender="h3/1", why="no route")
+    proof = replace(
+        PROOF, ports=1234, promised=2000, arrive=1999, leak_count=1, leaks=(PAIR,), cut_count=1, cuts=(cut,),
+        unguarded=("h1/1", "h2/1"), raw=("h3/1",), absent=("0x05",),
+    )  # fmt: skip
+    assert proof.explain().split("\n") == [
+        "NOT isolated: 1,234 ports, 1,999 of 2,000 promised pairs arrive",
+        "  1 pairs can talk and should not:",
+        "    h1/1 to h2/1 on 0x8101 (red): it arrived",
+        "  1 pairs should talk and cannot:",
+        "    h3/1 to h2/1 on 0x8101 (red): no route",
+        "  no switch checks the P_Keys of h1/1, h2/1: these adapters must be trusted",
+        "  raw packets, which have no P_Key, get in from h3/1",
+        "  not in the fabric now: 0x05",
+    ]
+    assert PROOF.explain().split("\n") == [
+        "isolated: 4 ports, 2 of 2 promised pairs arrive",
+        "  0 pairs can talk and should not",
+        "  0 pairs should talk and cannot",
+    ]

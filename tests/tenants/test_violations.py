@@ -219,6 +219,8 @@ def test_reports_that_have_arrived_are_confirmed_and_end_with_the_wait(wait_s):
     assert [each.trap_number for each in watch.notices(wait_s)] == [257]
     assert carrier.posted == [(Method.REPORT_RESP, 7)]
     assert bool(carrier.polled_s) is (wait_s > 0)
+    carrier.polled_s.clear()
+    assert [*watch.notices()] == carrier.polled_s == []  # by default it does not wait
 
 
 class Silent:
@@ -320,3 +322,23 @@ def test_the_kind_of_a_key_follows_from_the_trap(trap, kind):
     ends = {"at": "h2/1", "sender": "h1/1", "receiver": "h2/1", "key": 0x8101}
     violation = Violation(trap=trap, **ends, sender_partitions=("a", "b"), receiver_partitions=())
     assert str(violation) == f"h1/1 (a, b) to h2/1 (no tenant) with {kind} 0x8101: dropped at h2/1"
+
+
+@pytest.mark.parametrize("enforce", ["both"], indirect=True)
+def test_counters_of_switches_that_do_not_answer_are_0(net):
+    """h2 is at the first switch, and h3 has counters of its own."""
+    send(net, "h2", "h3", 0x8102)
+    bad_q_key(net.devices, net.fabric["h3/1"].slot, packet(net.fabric, "h2", "h3", 0x8101))
+    carrier = LocalCarrier(net.subnet, net.fabric["h1/1"].slot, sleep=net.clock.sleep)
+    fabric, exchange = read_fabric(carrier), carrier.exchange
+    ports = {
+        item.port: (item.q_keys, item.from_port, item.to_port)
+        for item in count_violations(carrier, fabric, Allocation())
+    }
+    assert ports == {"h2/1": (0, 1, 0), "h3/1": (1, 0, 0)}
+    carrier.exchange = lambda mads, lids: (exchange(mads, lids)[0], np.zeros(len(mads), bool))
+    ports = {
+        item.port: (item.q_keys, item.from_port, item.to_port)
+        for item in count_violations(carrier, fabric, Allocation())
+    }
+    assert ports == {"h3/1": (1, 0, 0)}

@@ -198,3 +198,11 @@ def test_lanes_are_refused_with_a_hint(ufm, bench):
 def test_a_driver_compares_no_tables_of_ports(bench, ufm):
     assert bench.driver.check(repair=True).differences == ()
     assert bench.driver.title == f"UFM at {ufm.url}"
+
+
+def test_ufms_limits_may_be_given(bench, ufm):
+    """An MTU of 2,048 bytes is UFM's default, and 0x7ffe the last P_Key."""
+    last = Partition(name="last", p_key=0x7FFE, mtu_bytes=2048)
+    bench.put(bench.allocation(last))
+    bench.expect(bench.allocation(replace(last, mtu_bytes=None)))
+    assert bench.driver.read().foreign_p_keys == frozenset()
