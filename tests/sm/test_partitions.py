@@ -427,3 +427,10 @@ def test_raw_packets_are_filtered_where_keys_are_checked_and_the_switch_can(can_
         "filter_raw_inbound": [int(bool(enforced & INBOUND) and can_inbound)] * 2,
         "filter_raw_outbound": [int(bool(enforced & OUTBOUND) and can_outbound)] * 2,
     }
+
+
+def test_a_rule_may_name_the_port_with_the_lowest_or_the_highest_guid():
+    guids = {int(FABRIC.ports.guid[slot]): slot for slot in ENDS}
+    for number in (min(guids), max(guids)):
+        table = wanted_pkeys(parse_partitions(f"Red=0x10: {number:#x}=full;"), FABRIC, OWN).table
+        assert [slot for slot in ENDS if 0x8010 in table[slot]] == [guids[number]]

@@ -175,7 +175,12 @@ def test_sl_to_vl_tables_are_written_with_the_lane_of_an_even_service_level_firs
     view, contents = desk.view, carried_over(None, desk.view)
     lanes = np.arange(16, dtype=np.uint8)
     view.fabric.tables.sl2vl[:] = lanes
+    view.fabric.tables.vl_arbitration[:] = 7
     assert upload_vl_tables(desk.state.sender, view, contents) == []
+    rows = desk.net.fabric.tables.vl_arbitration
+    assert {
+        name: (rows[desk.net.fabric[name].slot] == 7).all() for name in ("h1/1", "h2/1", "leaf1/1", "leaf1/2")
+    } == dict.fromkeys(("h1/1", "h2/1", "leaf1/1", "leaf1/2"), True)
     port, route = view.plugged[:1], view.to_ports(view.plugged[:1])
     data, answered = desk.state.sender.get(route, SmpAttribute.SL_TO_VL_MAPPING_TABLE)
     assert (answered.all(), len(port)) == (True, 1)

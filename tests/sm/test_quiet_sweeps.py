@@ -130,3 +130,18 @@ def test_a_link_that_fell_often_is_restless_and_the_others_are_not(managed) -> N
     assert set(slots.tolist()) == set(missing_links(up, down).tolist())
     assert len(why) == 2
     assert not len(flaps.flapping(up, 20.0)[0])
+
+
+@pytest.mark.parametrize("part_enforce", ["both", "in", "out"])
+def test_a_manager_that_starts_again_writes_no_p_keys_that_devices_have(net, tmp_path, part_enforce):
+    """Switch ports that check in one direction only have tables that are read, too."""
+    file = tmp_path / "partitions.conf"
+    file.write_text(f"Default=0x7fff: ALL=full;\nred=0x0101: {int(net.fabric['h2/1'].guid):#x}=full;\n")
+    written = []
+    for _ in range(2):
+        managed = Managed(net, partition_config_file=file, part_enforce=part_enforce)
+        managed.sweep()
+        written.append(managed.sent[int(Method.SET), int(SmpAttribute.P_KEY_TABLE)])
+        managed.manager.close()
+    assert written[0] > 0
+    assert written[1] == 0

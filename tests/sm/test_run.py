@@ -9,15 +9,18 @@ from dataclasses import replace
 import pytest
 from tests.sm.conftest import Net
 
+from weft.errors import ConfigError, SubnetError
 from weft.mad.carrier import Address
+from weft.sm import run
 from weft.sm.conf.options import Options
 from weft.sm.events import Event, Log
 from weft.sm.run import SubnetManager
 from weft.sm.sminfo.sm_info import Action
 from weft.sm.sweep import Interrupted
 from weft.wire.notice import Trap
+from weft.wire.port_info import PortInfo
 from weft.wire.sa import InformInfo
-from weft.wire.smp import SMState
+from weft.wire.smp import DirectedSmp, SMState
 
 
 def started(**options: object) -> SubnetManager:
@@ -156,3 +159,277 @@ def test_a_manager_shows_itself_as_one_until_it_ends(tmp_path, monkeypatch):
     assert again.run(then=lambda: called.append(again.sweeps) or again.stop())
     assert called == [1]
     assert again.state.log.counts[Event.STOPPED] == 1
+
+
+# -- one round --------------------------------------------------------------------------------------------------------
+
+
+class Steps:
+    """The calls that one round of a manager makes, at time 0 of its clock."""
+
+    def __init__(self, manager: SubnetManager, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.manager, self.made, self.waits_s = manager, [], []
+        manager.state.clock = lambda: 0.0
+        manager._sweep_s = manager._check_s = manager._light_s = math.inf
+        for name in ("_sweep", "_check", "_look", "_carry_out", "_ask_own_port", "_read_files"):
+            monkeypatch.setattr(manager, name, lambda name=name: self.made.append(name))
+        monkeypatch.setattr(manager, "_serve", self.waits_s.append)
+        monkeypatch.setattr(run, "reprogram", lambda *_: self.made.append("reprogram"))
+        monkeypatch.setattr(manager._control_server, "is_called", lambda: False)
+        monkeypatch.setattr(manager.election, "next_due_s", lambda: math.inf)
+        monkeypatch.setattr(manager.replication, "next_due_s", lambda master: math.inf)
+
+    def step(self) -> list[str]:
+        self.made.clear()
+        self.waits_s.clear()
+        self.manager.step()
+        return self.made
+
+
+@pytest.fixture
+def steps(manager, monkeypatch) -> Steps:
+    return Steps(manager, monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("state", "sweep_s", "check_s", "light_s", "made"),
+    [
+        (SMState.MASTER, 0.0, 0.0, 0.0, ["_sweep", "reprogram"]),
+        (SMState.MASTER, 0.1, 0.0, 0.0, ["_check", "reprogram"]),
+        (SMState.MASTER, 0.1, 0.1, 0.0, ["_look", "reprogram"]),
+        (SMState.MASTER, 0.1, 0.1, 0.1, ["reprogram"]),
+        (SMState.DISCOVERING, 0.0, 0.0, 0.0, ["_sweep"]),
+        (SMState.DISCOVERING, 0.1, 0.0, 0.0, []),
+        (SMState.STANDBY, 0.0, 0.0, 0.0, []),
+        (SMState.NOT_ACTIVE, 0.0, 0.0, 0.0, []),
+    ],
+)
+def test_a_round_sweeps_checks_or_looks_by_what_is_due_and_by_its_state(steps, state, sweep_s, check_s, light_s, made):
+    manager = steps.manager
+    manager.election.state = state
+    manager._sweep_s, manager._check_s, manager._light_s = sweep_s, check_s, light_s
+    assert steps.step() == made
+
+
+@pytest.mark.parametrize(("view", "known"), [(None, True), (True, None)])
+def test_groups_are_written_only_after_a_sweep(steps, view, known):
+    if view is None:
+        steps.manager.state.view = None
+    if known is None:
+        steps.manager.state.known = None
+    assert steps.step() == []
+
+
+@pytest.mark.parametrize(
+    ("due_s", "wait_s"),
+    [
+        ({}, 0.25),
+        ({"_sweep_s": 0.1}, 0.1),
+        ({"_check_s": 0.1}, 0.1),
+        ({"_light_s": 0.1}, 0.1),
+        ({"election": 0.1}, 0.1),
+        ({"replication": 0.1}, 0.1),
+        ({"_sweep_s": 0.2, "_check_s": 0.1, "replication": 0.15}, 0.1),
+        ({"_sweep_s": 0.3}, 0.25),
+        ({"election": -1.0}, 0.0),
+    ],
+)
+def test_a_round_waits_until_the_next_is_due_and_a_quarter_of_a_second_at_most(steps, due_s, wait_s):
+    manager = steps.manager
+    for name, at_s in due_s.items():
+        if name.startswith("_"):
+            setattr(manager, name, at_s)
+        else:
+            getattr(manager, name).next_due_s = lambda *_, at_s=at_s: at_s
+    steps.step()
+    assert steps.waits_s == [wait_s]
+
+
+@pytest.mark.parametrize(
+    ("state", "is_called", "carried_out"),
+    [
+        (SMState.MASTER, True, True),
+        (SMState.STANDBY, True, True),
+        (SMState.DISCOVERING, True, False),
+        (SMState.MASTER, False, False),
+    ],
+)
+def test_requests_of_clients_wait_for_the_end_of_a_discovery(steps, state, is_called, carried_out):
+    steps.manager.election.state = state
+    steps.manager._control_server.is_called = lambda: is_called
+    assert ("_carry_out" in steps.step()) is carried_out
+
+
+def test_files_are_read_again_once(steps):
+    steps.manager.reload()
+    assert (steps.manager._reload, steps.manager._sweep_s) == (True, -math.inf)
+    assert steps.step() == ["_read_files", "_sweep", "reprogram"]
+
+
+def test_a_standby_knows_only_the_m_key_of_its_own_options(steps):
+    state = steps.manager.state
+    for sm_state, m_key in ((SMState.MASTER, 7), (SMState.STANDBY, 0)):
+        state.sender.m_key, steps.manager.election.state = 7, sm_state
+        steps.step()
+        assert state.sender.m_key == m_key
+
+
+@pytest.mark.parametrize(("state", "configuring"), [(SMState.MASTER, True), (SMState.STANDBY, False)])
+def test_only_a_master_configures_while_it_executes_requests(manager, monkeypatch, state, configuring):
+    seen = []
+
+    def carry_out() -> None:
+        seen.append(manager._configuring)
+        raise ConfigError("no")
+
+    monkeypatch.setattr(manager._control_server, "carry_out", carry_out)
+    manager.election.state = state
+    with pytest.raises(ConfigError):
+        manager._carry_out()
+    assert (seen, manager._configuring) == ([configuring], False)
+
+
+@pytest.mark.parametrize(
+    ("once", "reports", "state", "rounds"),
+    [(True, 2, SMState.MASTER, 2), (True, 99, SMState.STANDBY, 1), (False, 2, SMState.STANDBY, 5)],
+)
+def test_a_run_ends_when_it_is_stopped_or_once_the_subnet_is_up(manager, monkeypatch, once, reports, state, rounds):
+    count = []
+    report, manager.report = manager.report, None
+
+    def step() -> None:
+        count.append(1)
+        manager.report = report if len(count) >= reports else None
+        if len(count) == 5:
+            manager.stop()
+
+    for name, call in (("open", lambda: None), ("close", lambda: count.append("closed")), ("step", step)):
+        monkeypatch.setattr(manager, name, call)
+    manager.election.state = state
+    assert manager.run(once=once) is (reports <= rounds)
+    assert count == [1] * rounds + ["closed"]
+
+
+@pytest.mark.parametrize(
+    ("sweep_s", "check_s", "called"), [(0.3, 9.0, 1), (9.0, 0.3, 1), (0.2, 9.0, 0), (9.0, 0.25, 0)]
+)
+def test_a_callback_is_called_once_when_nothing_else_is_due_soon(manager, monkeypatch, sweep_s, check_s, called):
+    rounds, calls = [], []
+    manager.state.clock = lambda: 0.0
+
+    def step() -> None:
+        rounds.append(1)
+        manager._sweep_s, manager._check_s = sweep_s, check_s
+        if len(rounds) == 3:
+            manager.stop()
+
+    for name, call in (("open", lambda: None), ("close", lambda: None), ("step", step)):
+        monkeypatch.setattr(manager, name, call)
+    manager.run(then=lambda: calls.append(1))
+    assert len(calls) == called
+
+
+def test_a_sweep_that_fails_is_tried_again_after_a_second(manager, monkeypatch):
+    def fail(*_: object, **__: object) -> None:
+        assert (manager._is_sweeping, manager._sweep_s) == (True, math.inf)
+        raise SubnetError("no")
+
+    monkeypatch.setattr(run, "discover", fail)
+    report = manager.report
+    manager._sweep()
+    assert due_in_s(manager)[0] == pytest.approx(1.0)
+    assert (manager._configuring, manager._is_sweeping, manager.sweeps) == (False, False, 1)
+    assert (manager.report, manager.state.log.recent[-1].split()[-2:]) == (report, ["SWEEP_FAILED", "no"])
+
+
+@pytest.mark.parametrize(
+    ("before", "taking_over", "takes"),
+    [(SMState.MASTER, False, False), (SMState.MASTER, True, True), (SMState.DISCOVERING, False, True)],
+)
+def test_tables_of_the_previous_master_are_loaded_at_a_takeover(manager, monkeypatch, before, taking_over, takes):
+    taken, configured = [], []
+    report = manager.report
+
+    def configure(state: object, view: object, *, taking_over: bool) -> object:
+        configured.append((taking_over, manager._configuring))
+        return report
+
+    monkeypatch.setattr(manager, "_take_over", taken.append)
+    monkeypatch.setattr(run, "configure", configure)
+    manager.election.state, manager._taking_over = before, taking_over
+    manager._sweep()
+    assert (bool(taken), configured) == (takes, [(taking_over, True)])
+    assert (manager.sweeps, manager._taking_over, manager._configuring) == (2, False, False)
+
+
+@pytest.mark.parametrize(
+    ("taking_over", "was_given", "adopts"), [(True, False, True), (True, True, False), (False, False, False)]
+)
+def test_partitions_of_ports_are_adopted_by_a_new_master_that_was_given_none(
+    manager, monkeypatch, taking_over, was_given, adopts
+):
+    monkeypatch.setattr(run, "was_given_partitions", lambda _: was_given)
+    manager._taking_over = taking_over
+    manager._take_over(manager.state.view)
+    assert manager.state.adopts_partitions is adopts
+
+
+@pytest.mark.parametrize(
+    ("heavy", "change", "drift", "reason"),
+    [
+        (False, "", "", None),
+        (False, "a", "b", "a"),
+        (False, "", "b", "b"),
+        (True, "", "", "every sweep is a heavy one"),
+    ],
+)
+def test_a_light_sweep_makes_a_heavy_one_due_if_something_changed(manager, monkeypatch, heavy, change, drift, reason):
+    manager.options = replace(manager.options, force_heavy_sweep=heavy, sweep_interval_s=7)
+    monkeypatch.setattr(run, "changes", lambda *_: change)
+    monkeypatch.setattr(manager._drift_checks, "reason_to_sweep", lambda: drift)
+    manager._look()
+    assert manager._sweep_s == (math.inf if reason is None else -math.inf)
+    assert manager._light_s == manager.state.clock() + 7
+    if reason is not None:
+        assert manager.state.log.recent[-1].endswith(f"SWEEP_STARTED {reason}")
+
+
+def test_requests_of_hosts_are_answered_for_a_slice_of_time(manager, monkeypatch):
+    """The manager hears others between two of them."""
+    now_s, heard, answered = [0.0], [], []
+
+    class Waiting:
+        left = 9
+
+        def __bool__(self) -> bool:
+            return self.left > 0
+
+        def answer_next(self, answer: object, sender: object) -> bool:
+            self.left -= 1
+            now_s[0] += 0.02
+            answered.append(self.left)
+            return self.left != 7
+
+    manager.state.clock = lambda: now_s[0]
+    monkeypatch.setattr(manager, "_hear", heard.append)
+    manager._serve(0.25)
+    assert (heard, answered) == ([0.25], [])
+    heard.clear()
+    manager._requests = Waiting()
+    manager._serve(0.25)
+    assert (heard, answered) == ([0.01, 0.0], [8, 7])  # the second could not be answered now
+    heard.clear()
+    manager._serve(0.005)
+    assert (heard, answered) == ([0.005, 0.0, 0.0, 0.0], [8, 7, 6, 5, 4])
+
+
+@pytest.mark.parametrize(
+    ("answer", "lids"),
+    [(None, []), (PortInfo(lid=5, master_sm_lid=0), []), (PortInfo(lid=5, master_sm_lid=9), [(9, 5)])],
+)
+def test_the_lids_of_the_master_and_of_the_own_port_are_read_when_both_are_there(manager, monkeypatch, answer, lids):
+    told = []
+    monkeypatch.setattr(manager.election, "has_lids", lambda *pair: told.append(pair))
+    mad = None if answer is None else DirectedSmp.pack(data=answer.raw)
+    assert manager._on_own_port(mad) is Action.NOTHING
+    assert told == lids
