@@ -11,6 +11,7 @@ import pytest
 import weft
 from weft.cli import app, up
 from weft.errors import ConfigError, SubnetError
+from weft.lab.planes import planarize
 from weft.lab.registry import Entry
 from weft.sm.conf.options import Options
 
@@ -45,6 +46,13 @@ def test_each_subnet_has_a_manager_with_its_own_prefix():
     assert (host, options.subnet_prefix) == ("h2", 7)
 
 
+def test_at_starts_the_manager_of_one_subnet_or_plane_alone():
+    managers = up._managers(weft.load("subnets:2,of=star:hosts=2"), Options(), "s2-h2")
+    assert [(host, hex(own.subnet_prefix)) for host, own in managers] == [("s2-h2", "0xfec0000000000002")]
+    planes = planarize(weft.load("star:hosts=2,planes=2"))
+    assert [host for host, _ in up._managers(planes, Options(), "h2/2")] == ["h2/2"]
+
+
 def test_each_subnet_gets_an_equal_part_of_the_floating_lids():
     options = Options(global_flid_start=1000, global_flid_end=1009)
     managers = up._managers(weft.load("subnets:3,of=star:hosts=2"), options, "")
@@ -58,7 +66,7 @@ def test_each_subnet_gets_an_equal_part_of_the_floating_lids():
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ("subnets:2,of=star:hosts=2 --at s1-h1", "--at s1-h1 is one host, and 2 subnets need a manager each"),
+        ("star:hosts=2,planes=2 --at h2", "--at h2 is in 2 planes, .* give its port in one of them, h2/1"),
         (
             "subnets:2,of=star:hosts=2 --subnet-prefix 0xfec0000000000007",
             "subnet_prefix 0xfec0000000000007 would be that of 2 subnets: .* need different prefixes",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Iterator
@@ -9,9 +10,11 @@ from collections.abc import Iterator
 import pytest
 from tests.interop.c_programs import on, program, run_pair
 from tests.lab.rdma import load_shm_paths
-from tests.lab.test_planes import both, is_whole
+from tests.lab.test_planes import SPEC, both, is_whole
+from tests.lab.test_subnets import managed
 from tests.patience import wait_until
 
+import weft
 from weft import compiler
 from weft.lab.lab import Lab
 from weft.sm.conf.options import Options
@@ -74,3 +77,28 @@ def test_perftest_runs_over_all_planes_that_are_left(lab, dead):
         if dead:
             lab.fix()
         wait_until(lambda: is_whole(lab))
+
+
+def test_opensm_manages_one_plane_and_weft_the_other(peer, tmp_path):
+    """With the LIDs of weft's manager (guid2lid) both planes carry data; when OpenSM dies, so does no connection."""
+    warm_up(Options())
+    load_shm_paths()
+    name = f"both{time.monotonic_ns() % 10**9}"
+    with Lab(weft.load(SPEC), name) as lab, managed(lab, "h1/1", Options().subnet_prefix):
+        devices = lab.subnet.devices
+        slots = [lab.fabric.find_port(f"h{number}/1").slot for number in (1, 2)]
+        wait_until(lambda: all(devices.is_active(slot) for slot in slots))
+        lids = [(int(lab.fabric.ports.guid[slot]), devices.lid(slot)) for slot in slots]
+        (tmp_path / "guid2lid").write_text("".join(f"{guid:#018x} {lid:#06x} {lid:#06x}\n\n" for guid, lid in lids))
+        caches = {"OSM_CACHE_DIR": str(tmp_path), "OSM_TMP_DIR": str(tmp_path)}
+        words = (peer("opensm"), "-F", os.devnull, "-x", "-f", str(tmp_path / "log"))
+        opensm = lab.start("h1/2", *words, folder=tmp_path, **caches)
+        try:
+            wait_until(lambda: is_whole(lab), lambda: (tmp_path / "output").read_text())
+            assert "SMINFO_MASTER" in run(lab, "sminfo", "-C", "smi0", "-P", "2")
+            words = [program("ib_write_bw"), "-F", "-n", "500", "-s", "4096"]
+            run_pair(words, on(lab, "h1"), on(lab, "h2"))
+        finally:
+            opensm.kill()
+            opensm.wait()
+        run_pair(words, on(lab, "h1"), on(lab, "h2"))

@@ -121,6 +121,15 @@ def test_ports_without_a_name_are_those_of_the_smi_device(lab):
     assert find_port(devices, adapters, "mlx5_0", 0) == (adapters[0], 1)
 
 
+def test_a_port_of_a_plane_is_a_device_with_that_port_alone(lab):
+    """OpenSM binds by port GUID, and the ports of all planes have the same."""
+    devices = lab.subnet.devices
+    (adapter,) = adapters_of(devices, "h1/2")
+    assert (adapter.name, adapter.role, adapter.first_port, adapter.last_port) == ("smi0", Role.SMI, 2, 2)
+    assert lab.host("h1/2")["umad_host"] == "h1/2"
+    assert [lab.host(name)["umad_host"] for name in ("h1", "h1/1", "p2-leaf1")] == ["h1", "h1/1", "p2-leaf1"]
+
+
 def test_a_lost_plane_shows_in_the_rate_and_not_in_the_state(lab):
     devices = lab.subnet.devices
     assert whole_rate_gbit_s(devices, slot(lab, "h2/1")) == 400
@@ -252,5 +261,5 @@ def test_a_timed_path_has_the_rate_of_all_planes_that_are_left(monkeypatch):
 def test_up_starts_a_manager_in_each_plane():
     fabric = planarize(weft.load("star:hosts=2,planes=4,radix=64"))
     assert [host for host, _ in _managers(fabric, Options(), "")] == ["h1/1", "h1/2", "h1/3", "h1/4"]
-    with pytest.raises(ConfigError, match="4 planes need a manager each"):
+    with pytest.raises(ConfigError, match="h1 is in 4 planes, which need a manager each"):
         _managers(fabric, Options(), "h1")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from weft.errors import ConfigError
+from weft.ids import Lid
+from weft.plan import candidates
 from weft.plan.candidates import Candidate, compare_topologies
 from weft.plan.request import Request
 
@@ -52,3 +54,20 @@ def test_compare_chooses_the_planes_itself() -> None:
 
     with pytest.raises(ConfigError, match="leave out --topology, --planes, --breakout and --grow-to"):
         compare(gpus=64, planes=2)
+
+
+def test_networks_with_more_ports_than_lids_are_measured_with_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """256 hosts in a subnet of 200 LIDs; planes of one box have the bandwidth of one."""
+    monkeypatch.setattr(Lid, "FIRST_MULTICAST", 200)
+    rows = {row.name: row for row in compare_topologies(Request(gpus=256, server="dgx-b300", switch="Q3400"))}
+    one, four = rows["fat tree"], rows["fat tree, 4 planes"]
+    assert one.all_to_all == four.all_to_all == 1.0
+    assert (one.bisection, one.worst_shift) == (four.bisection, four.worst_shift)
+    assert one.dead_spine_loss == pytest.approx(4 * four.dead_spine_loss)
+
+
+def test_engines_that_search_paths_are_not_run_on_large_networks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(candidates, "_MOST_OTHERS", 100)
+    rows = {row.name: row for row in compare_topologies(Request(gpus=256))}
+    assert rows["dragonfly+"].bisection is rows["slim fly"].dead_spine_loss is None
+    assert rows["fat tree"].bisection is not None

@@ -90,13 +90,10 @@ def up(
 
 def _manager(fabric: Fabric, flags: SmFlags) -> Callable[[Entry], None]:
     """Return a function that starts a subnet manager in each subnet; their options are checked now, before the lab."""
-    from weft.lab.places import Places
-    from weft.mad.power_up import switch_on
+    from weft.sm.conf.options import Options
 
     options = read_flags(flags)
-    managers, adjacent = _managers(fabric, options, flags.at), _adjacent(fabric)
-    if flags.at:
-        Places(switch_on(fabric)).find(flags.at)
+    managers, adjacent = _managers(fabric, options, flags.at), {} if flags.at else _adjacent(fabric)
     dump, log = dump_folder(flags, options), log_file(options)
 
     def manage(entry: Entry) -> None:
@@ -112,44 +109,52 @@ def _manager(fabric: Fabric, flags: SmFlags) -> Callable[[Entry], None]:
             launched.append(subnet_manager.launch(entry, sockname, host, own, dump=place, log=own_log))
         for (host, own), manager in zip(managers, launched, strict=True):
             place = manager.wait(adjacent.get(own.subnet_prefix, ()))
-            prefix = f", prefix {own.subnet_prefix:#x}" if several and fabric.planes == 1 else ""
+            is_one_of_several = own.subnet_prefix not in (Options().subnet_prefix, options.subnet_prefix)
+            prefix = f", prefix {own.subnet_prefix:#x}" if is_one_of_several else ""
             print(f"SUBNET UP by the subnet manager on {host}{prefix}; log: {place}")
 
     return manage
 
 
 def _managers(fabric: Fabric, options: Options, at: str) -> list[tuple[str, Options]]:
-    """Return the host of each subnet's manager, with its options: prefixes of subnets that routers join differ."""
+    """Return the host of each subnet's manager, with its options: prefixes of subnets that routers join differ.
+
+    With `at` it is the manager of that host's subnet or plane alone; others are started by hand.
+    """
     from weft.fabric.subnets import subnets_of
     from weft.lab.planes import plane_hosts
     from weft.sm.conf.options import Options
 
-    parts = subnets_of(fabric)
-    if fabric.planes > 1 and at:
+    parts, home = subnets_of(fabric), _node_of(fabric, at) if at else -1
+    if fabric.planes > 1 and at == fabric.nodes.name[home]:
         raise ConfigError(
-            f"--at {at} is one port, and {fabric.planes} planes need a manager each: leave out --at, or start the lab "
-            f"without --sm and run `weft sm --at {plane_hosts(fabric, _host(fabric))[0]}` and so on for each plane"
+            f"--at {at} is in {fabric.planes} planes, which need a manager each: leave out --at, or give its port in "
+            f"one of them, {plane_hosts(fabric, at)[0]}"
         )
-    if fabric.planes > 1:
-        return [(host, options) for host in plane_hosts(fabric, _host(fabric))]
     if len(parts) == 1:
-        return [(at or _host(fabric), options)]
-    if at:
-        raise ConfigError(
-            f"--at {at} is one host, and {len(parts)} subnets need a manager each: leave out --at, or start the lab "
-            "without --sm and run `weft sm --at HOST --subnet-prefix PREFIX` in each subnet"
-        )
+        hosts = [at] if at else plane_hosts(fabric, _host(fabric)) if fabric.planes > 1 else [_host(fabric)]
+        return [(host, options) for host in hosts]
     if options.subnet_prefix != Options().subnet_prefix:
         raise ConfigError(
             f"subnet_prefix {options.subnet_prefix:#x} would be that of {len(parts)} subnets: subnets that routers "
             "join need different prefixes; leave it out, and each gets its own"
         )
     ranges = _flid_ranges(options, len(parts))
+    chosen = [part for part in parts if not at or home in part.nodes]
     own = [
         replace(options, subnet_prefix=part.prefix, local_flid_start=first, local_flid_end=last)
         for part, (first, last) in zip(parts, ranges, strict=True)
     ]
-    return [(_host(fabric, part.nodes), each) for part, each in zip(parts, own, strict=True)]
+    return [(at or _host(fabric, part.nodes), own[part.number - 1]) for part in chosen]
+
+
+def _node_of(fabric: Fabric, host: str) -> int:
+    """Return the adapter of a host of the lab."""
+    from weft.lab.places import Places
+    from weft.mad.power_up import switch_on
+
+    devices = switch_on(fabric)
+    return devices.node_of[Places(devices).find(host)]
 
 
 def _flid_ranges(options: Options, parts: int) -> list[tuple[int, int]]:

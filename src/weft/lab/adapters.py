@@ -37,7 +37,15 @@ class Adapter:
 
 
 def adapters_of(devices: Devices, host: str) -> list[Adapter]:
-    """Return all adapters of a host; for an empty name, the first adapter of the fabric."""
+    """Return all adapters of a host; for an empty name, the first adapter of the fabric.
+
+    A port of a planarised adapter, `h1/2`, is a device with that port alone: programs that bind by port GUID, as OpenSM
+    does, then find the plane.
+    """
+    owner, _, port = host.rpartition("/")
+    node = devices.fabric.node_index.get(owner, -1) if port.isdecimal() else -1
+    if node >= 0 and is_planarized(devices, node):
+        return [Adapter(name="smi0", node=node, first_port=int(port), last_port=int(port), role=Role.SMI)]
     adapters = []
     for number, node in enumerate(_nodes_of(devices, host)):
         first, last = (0, 0) if devices.is_switch[node] else (1, devices.last_port[node])

@@ -33,7 +33,7 @@ from weft.lab.ibsim import Server
 from weft.lab.link_faults import LinkFault, faulty_cables
 from weft.lab.metered_paths import MeteredPaths, MeteredSubnet
 from weft.lab.places import cables
-from weft.lab.planes import planarize
+from weft.lab.planes import is_planarized, planarize
 from weft.lab.rank_hosts import port_counts, rank_hosts
 from weft.lab.streams import ErrorCounts
 from weft.lab.sysfs_tree import tree_of
@@ -138,13 +138,16 @@ class Lab:
         """Return the variables by which either library runs as that host."""
         places = self.server.places
         slot = places.find(name)
-        owner = name if name in self.fabric.server_index else self.fabric.nodes.name[self.subnet.devices.node_of[slot]]
+        node = self.subnet.devices.node_of[slot]
+        owner = name if name in self.fabric.server_index else self.fabric.nodes.name[node]
+        is_plane = is_planarized(self.subnet.devices, node) and not places.is_node(name)
         return {
             "sockname": self.sockname,
             "sim_host": places.sim_host(slot),
             "socket": str(self.socket),
             "verbs": str(self.verbs_socket),
             "host": owner,
+            "umad_host": self.fabric.port(slot).name if is_plane else owner,
         }
 
     def rank_hosts(self) -> list[dict[str, Any]]:

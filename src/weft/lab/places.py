@@ -42,6 +42,10 @@ class Places:
             raise UnknownName("host", name, names, f"In {devices.fabric.spec}.")
         return self._numbered(node, int(number))
 
+    def is_node(self, name: str) -> bool:
+        """Return whether a name is that of a host or a switch, not of one of its ports."""
+        return not name or self._node(name) is not None
+
     def name(self, slot: int) -> str:
         """Return the shortest name that `find` understands."""
         devices = self.devices

@@ -172,7 +172,10 @@ int umad_get_ca(const char *name, struct adapter *ca) {
 	for (int n = ca->node_type == SWITCH ? 0 : 1; n <= ca->numports && n < CA_PORTS; n++) {
 		ca->ports[n] = calloc(1, sizeof(struct port));
 		int status = ca->ports[n] ? get_port(GET_PORT, ca->name, n, ca->ports[n]) : -ENOMEM;
-		if (status) {
+		if (status == -ENODEV) { /* a plane of a lab is a device with that port alone */
+			free(ca->ports[n]);
+			ca->ports[n] = NULL;
+		} else if (status) {
 			umad_release_ca(ca);
 			return status;
 		}

@@ -54,7 +54,7 @@ def environment(host: Mapping[str, str], cache: Path | None = None) -> dict[str,
     """
     ours = None if os.environ.get("WEFT_UMAD2SIM") else preload.library()
     if ours is not None:
-        variables = preload.environment(ours, Path(host["socket"]), host["host"])
+        variables = preload.environment(ours, Path(host["socket"]), host.get("umad_host", host["host"]))
     else:
         earlier = os.environ.get("LD_PRELOAD")
         library = str(find_umad2sim())

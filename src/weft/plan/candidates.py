@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -30,10 +31,13 @@ from weft.fabric.topologies.registry import write_spec
 from weft.plan.bill import bill_of
 from weft.plan.request import Request
 from weft.plan.size import boxes_of
-from weft.routing.quality import Quality, measure
+from weft.routing.quality import Quality, measure, measure_bisection
 from weft.routing.route import route
 
-MOST_MEASURED = 8_192  # endpoints up to which routes are computed and measured
+# Hosts of a network up to which routes are computed and measured; a minute of processor each on two cores.
+_MOST_MEASURED = {"fat-tree": 150_000}
+_MOST_OTHERS = 16_384  # their engines search paths, where trees need none
+_BISECTIONS = 20
 _PLANES = (1, 2, 4, 8)
 _SEGMENT_SERVERS, _SEGMENT_GPUS, _SEGMENTS = 128, 1024, 15  # of HPN
 
@@ -60,14 +64,23 @@ class Candidate:
     dead_plane_loss: float  # 1: with one plane, everything
 
 
+class _Bandwidth(NamedTuple):
+    """The quality of one plane, the hosts of its first leaf, and the share of bisection bandwidth that a spine has."""
+
+    quality: Quality
+    leaf_hosts: int
+    spine_loss: float | None
+
+
 def compare_topologies(
     request: Request, prices: Prices | None = None, progress: Callable[[str], None] = lambda step: None
 ) -> list[Candidate]:
     """Return a row for each topology that can join so many adapters."""
-    rows = []
+    rows: list[Candidate] = []
+    measured: dict[bytes, _Bandwidth] = {}
     for name, spec, networks in _specs(request):
         progress(name)
-        rows.append(_candidate(name, spec, networks, prices or read_prices()))
+        rows.append(_candidate(name, spec, networks, prices or read_prices(), measured))
     return rows
 
 
@@ -114,18 +127,17 @@ def _slim_fly(n: int, radix: int) -> int | None:
     return None
 
 
-def _candidate(name: str, spec: str, networks: int, prices: Prices) -> Candidate:
+def _candidate(name: str, spec: str, networks: int, prices: Prices, measured: dict[bytes, _Bandwidth]) -> Candidate:
     fabric = load(spec)
     bill = bill_of(boxes_of(fabric), prices)
     a, b = (fabric.nodes.kind[ends] == NodeKind.SWITCH for ends in fabric.link_nodes)
-    endpoints = networks * bill.count("adapter")
+    endpoints, planes = networks * bill.count("adapter"), fabric.planes
     each: Band | None = bill.total * (networks / endpoints) if bill.complete else None
-    quality, leaf, loss = None, None, None
-    if endpoints <= MOST_MEASURED:
-        one = replace(fabric, planes=1)
-        quality = measure(route(one).fabric, bisections=20)
-        leaf, loss = _faults(one, quality)
-    planes = fabric.planes
+    bandwidth = None
+    if endpoints // networks <= _MOST_MEASURED.get(spec.partition(":")[0], _MOST_OTHERS):
+        cabling = fabric.links.a.tobytes() + fabric.links.b.tobytes()  # planes of one box are cabled like one network
+        bandwidth = measured.get(cabling) or measured.setdefault(cabling, _measure(fabric))
+    quality, leaf, loss = bandwidth or (None, None, None)
     return Candidate(
         name=name,
         spec=spec,
@@ -146,14 +158,22 @@ def _candidate(name: str, spec: str, networks: int, prices: Prices) -> Candidate
     )
 
 
-def _faults(fabric: Fabric, whole: Quality) -> tuple[int, float | None]:
-    """Return the hosts of the first leaf, and the share of bisection bandwidth that a plane loses with a spine."""
-    level = levels(fabric)
-    leaf = fabric.node(int(np.flatnonzero((fabric.nodes.kind == NodeKind.SWITCH) & (level == 1))[0]))
+def _measure(fabric: Fabric) -> _Bandwidth:
+    """Route one plane and measure it, whole and without its first spine.
+
+    Ports have addresses instead of LIDs: the comparison is of topologies, and routers divide a network of InfiniBand
+    with more ports than a subnet has LIDs.
+    """
+    tables = fabric.tables.like()
+    tables.addresses = np.zeros(len(fabric.ports), np.int32)
+    one = replace(fabric, planes=1, tables=tables)
+    whole = measure(route(one).fabric, bisections=_BISECTIONS)
+    level, is_switch = levels(one), one.nodes.kind == NodeKind.SWITCH
+    leaf = one.node(int(np.flatnonzero(is_switch & (level == 1))[0]))
     hosts = sum(peer.kind == NodeKind.HCA for peer in leaf.peers)
-    above = np.flatnonzero((fabric.nodes.kind == NodeKind.SWITCH) & (level == level.max()))
     if level.max() < 2:
-        return hosts, None
-    broken = route(fabric.without(fabric.nodes.name[int(above[0])])).fabric
-    left = measure(broken, bisections=20).bisection.mean
-    return hosts, max(0.0, 1 - left / whole.bisection.mean)
+        return _Bandwidth(whole, hosts, None)
+    above = np.flatnonzero(is_switch & (level == level.max()))
+    broken = route(one.without(one.nodes.name[int(above[0])])).fabric
+    left = measure_bisection(broken, bisections=_BISECTIONS).mean
+    return _Bandwidth(whole, hosts, max(0.0, 1 - left / whole.bisection.mean))

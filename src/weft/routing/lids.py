@@ -43,8 +43,9 @@ def ports_with_lids(fabric: Fabric) -> tuple[NDArray[np.intp], NDArray[np.intp]]
 
 
 def _address_limit(fabric: Fabric, lmcs: NDArray[np.uint8]) -> int:
-    """Return the end of the unicast LIDs; Ethernet has none, and gets as many addresses as it needs."""
-    if not fabric.links_of(Technology.ETHERNET)[fabric.network_links].all():
+    """Return the end of the unicast LIDs; Ethernet has none, and tables with addresses get as many as they need."""
+    has_lids = "addresses" not in vars(fabric.tables)
+    if has_lids and not fabric.links_of(Technology.ETHERNET)[fabric.network_links].all():
         return Lid.FIRST_MULTICAST
     needed = 2 * int((1 << lmcs.astype(np.int64)).sum())  # with gaps between blocks
     return max(Lid.FIRST_MULTICAST, -(-needed // 128) * 128)

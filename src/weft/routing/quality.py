@@ -117,6 +117,11 @@ def measure(fabric: Fabric, *, seed: int = 1, bisections: int = 100) -> Quality:
     )
 
 
+def measure_bisection(fabric: Fabric, *, seed: int = 1, bisections: int = 100) -> BisectionBandwidth:
+    """Measure the bisection bandwidth alone, of one plane in one subnet."""
+    return _measure_bisections(_Network(fabric), np.random.default_rng(seed), bisections)
+
+
 def load_all_to_all(fabric: Fabric, among: NDArray[np.bool_] | None = None) -> NDArray[np.float64]:
     """Return the load of the link of each port slot under all-to-all, including host links.
 
