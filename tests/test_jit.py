@@ -12,6 +12,7 @@ from pathlib import Path
 import numba
 import pytest
 from numba.core.dispatcher import Dispatcher
+from tests.lab.mounts import need_mounts
 from tests.patience import without_notices
 
 from weft import compiler
@@ -178,6 +179,34 @@ def test_kernels_that_were_not_used_for_long_go_when_others_come(tmp_path):
         os.utime(folder, (1, 1))
     python("from weft.wire import kernels; kernels.read_column._cache.cache_path", tmp_path)
     assert [folder.is_dir() for folder in folders] == [False, True]
+
+
+_READ = """
+import numpy as np
+from weft.wire import kernels
+row = np.arange(16, dtype=np.uint8).reshape(2, 8)
+print(*(kernels.{0}(row, 0, 8, np.zeros(2, dtype=np.int64)) or sum(kernels.{0}.stats.cache_hits.values()),))
+"""
+
+
+def test_a_cache_that_cannot_be_written_is_read_and_other_kernels_are_compiled(tmp_path):
+    """As of an image with a read-only root. Root needs a mount for that: a folder's mode does not stop it."""
+    assert python(_READ.format("read_column"), tmp_path) == "0\n"
+    folder, prefix = tmp_path / "weft", ["sh", "-c"]
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+    lock = 'chmod -R a-w "$1"'
+    if os.geteuid() == 0:
+        need_mounts()
+        prefix, lock = ["unshare", "--mount", *prefix], 'mount --bind -o ro "$1" "$1"'
+    try:
+        for name, hits in (("read_column", "1\n"), ("write_column", "0\n")):
+            command = [*prefix, f'{lock} && exec "$2" -c "$3"', "sh", folder, sys.executable, _READ.format(name)]
+            environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path)}
+            done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+            assert (without_notices(done.stderr), done.stdout) == ("", hits)
+        assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
+    finally:
+        subprocess.run(["chmod", "-R", "u+w", folder], check=True)
 
 
 _FAIL = """

@@ -46,6 +46,8 @@ def test_join_reads_its_words_before_two_dashes():
     [
         (("lab:7", "ls"), "needs a command after"),
         (("lab:7", "--"), "needs a command after"),
+        (("lab:7", "--as", "h1", "--share", "x", "--", "ls"), "--share runs no command: leave out `-- ls`"),
+        (("lab:7", "--as", "h1", "--share"), "--share has no value"),
         (("lab:7", "--as", "--", "ls"), "--as has no value"),
         (("lab:7", "lab:8", "--", "ls"), "does not know 'lab:8'"),
         (("lab:7", "--lab", "--", "ls"), "does not know '--lab'"),

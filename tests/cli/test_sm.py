@@ -155,16 +155,23 @@ def test_once_brings_the_subnet_up_and_leaves(lab, capsys):
     assert not any(client["is_sm"] for client in control.ask(lab, "state")["clients"])
 
 
+def failed_status(*words: object) -> None:
+    """`weft sm status` where no manager runs: it prints, and its exit status tells a probe."""
+    with pytest.raises(SystemExit) as ended:
+        run("status", *words)
+    assert ended.value.code == 1
+
+
 def test_the_status_is_a_page_of_words_and_the_same_as_json(lab, capsys):
     run("--once", "--at", "h3", "-p", "5")
     capsys.readouterr()
-    run("status")
+    failed_status()
     page = lines(capsys)
     assert page[0].startswith(f"Subnet manager at h3/1 of lab {lab.name}: stopped, ")
     for words in ("priority 5", "8 adapters", "Default 0x7fff", "SUBNET_UP 1"):
         assert any(words in line for line in page), words
     assert all(line == line.rstrip() for line in page)
-    run("status", "--lab", lab.name, "--json")
+    failed_status("--lab", lab.name, "--json")
     (result, *_) = [load for load in json.loads(capsys.readouterr().out) if load["port"] == "h3/1"]
     assert (result["sm_state"], result["running"], result["priority"]) == ("stopped", False, 5)
     assert result["sweep"]["engine"] == "fat-tree"
@@ -178,11 +185,11 @@ def test_the_status_is_of_labs_that_run_and_says_which(lab, runtime, capsys):
     write(old, json.dumps(left | {"sm_state": "master", "pid": os.getpid(), "started": 7, "at_s": time.time() + 9}))
     capsys.readouterr()
     try:
-        run("status")
+        failed_status()
         page = capsys.readouterr().out
         assert f"Subnet manager at h3/1 of lab {lab.name}: stopped" in page
         assert "ibsim" not in page
-        run("status", "--on", "ibsim")
+        failed_status("--on", "ibsim")
         assert "Subnet manager at H-1/1 of ibsim sim: crashed; master, " in capsys.readouterr().out
         with pytest.raises(ConfigError, match="subnet manager of umad"):
             run("status", "--on", "umad")

@@ -200,6 +200,40 @@ def test_a_lab_in_front_serves_until_it_is_told_to_end(run_time, name):
     assert child.returncode == 0
 
 
+@pytest.mark.usefixtures("run_time", "compiled")
+def test_a_lab_in_front_has_its_manager_and_ends_with_both_on_a_signal(weft, name):
+    command = [sys.executable, "-m", "weft", "up", SPEC, "--sm", "--join", "127.0.0.1:0", "--name", name]
+    child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+    assert child.stdout
+    up, join, last = (child.stdout.readline() for _ in range(3))
+    assert up.startswith("SUBNET UP by the subnet manager on h1")
+    assert "weft join 127.0.0.1:" in join
+    assert last.startswith(f"lab {name} is up: {SPEC}")
+    (manager,) = json.loads(weft("sm", "status", "--json").stdout)
+    os.kill(manager["pid"], signal.SIGKILL)
+    wait_until(lambda: not Path(f"/proc/{manager['pid']}").exists())
+    assert "crashed" in weft("sm", "status", status=1).stdout
+    child.send_signal(signal.SIGTERM)
+    child.communicate(timeout=PATIENCE_S)
+    assert child.returncode == 0
+    assert registry.running() == []
+
+
+@pytest.mark.usefixtures("run_time")
+def test_a_lab_in_front_that_is_killed_is_reported(name):
+    command = [sys.executable, "-m", "weft", "up", SPEC, "--name", name]
+    child = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert child.stdout
+    assert child.stdout.readline().startswith(f"lab {name} is up")
+    lab = registry.find(name).process()
+    assert lab not in (None, child.pid)
+    os.kill(lab, signal.SIGKILL)
+    assert f"the lab {name} failed with status -9" in child.communicate(timeout=PATIENCE_S)[1]
+    assert child.returncode == 1
+
+
 @pytest.mark.usefixtures("_preload")
 def test_exec_runs_a_program_as_that_host_and_returns_its_status(weft, entry):
     line = 'echo "$SIM_HOST$WEFT_HOST"; exit 3'

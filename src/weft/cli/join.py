@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
@@ -14,13 +15,16 @@ if TYPE_CHECKING:
     from weft.lab.registry import Entry
 
 _USAGE = """weft join ADDRESS:PORT --as HOST [--token T] [--patience SECONDS] [--sysfs] [--roce ADDRESS] -- COMMAND...
+weft join ADDRESS:PORT --as HOST ... --share FOLDER
 
 Run a program as a host of a lab on another machine, started there with `weft up SPEC --join ADDRESS:PORT`.
 That command prints the token. Without --token it is read from WEFT_JOIN_TOKEN, which a process list does not show.
 After a lost connection it tries to reconnect for SECONDS (default 30).
 With --sysfs the program finds the host's adapters in /sys.
-With --roce its RDMA traffic bypasses the lab as RoCE v2 from that address of this machine."""
-_VALUES = ("--token", "--as", "--patience", "--roce")
+With --roce its RDMA traffic bypasses the lab as RoCE v2 from that address of this machine.
+With --share it runs no program, but serves those of other containers that mount FOLDER: FOLDER/run ibstat. A probe
+tests for FOLDER/env, which is there while the host is joined. SIGTERM ends it."""
+_VALUES = ("--token", "--as", "--patience", "--roce", "--share")
 
 
 def join(*arguments: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> None:
@@ -42,14 +46,20 @@ def join(*arguments: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> No
         host=options["--as"], timeout_s=_seconds(options.get("--patience", "30")), has_sysfs=has_sysfs
     )
     invitation = client.Invitation(address=address, token=token, request=request)
-    raise SystemExit(client.run(command, invitation, launch.roce_environment(options.get("--roce", ""))))
+    variables = launch.roce_environment(options.get("--roce", ""))
+    if "--share" in options:
+        from weft.lab.join.share import share
+
+        raise SystemExit(share(Path(options["--share"]), invitation, variables))
+    raise SystemExit(client.run(command, invitation, variables))
 
 
 def _read(arguments: tuple[str, ...]) -> tuple[str, dict[str, str], bool, tuple[str, ...]]:
     """Return the address, the options, whether --sysfs is set, and the command."""
-    if "--" not in arguments or arguments[-1] == "--":
-        raise ConfigError(f"weft join needs a command after `--`: {_USAGE.splitlines()[0]}")
-    at = arguments.index("--")
+    is_shared = any(argument.partition("=")[0] == "--share" for argument in arguments)
+    if not is_shared and ("--" not in arguments or arguments[-1] == "--"):
+        raise ConfigError(f"weft join needs a command after `--`, or --share FOLDER: {_USAGE.splitlines()[0]}")
+    at = arguments.index("--") if "--" in arguments else len(arguments)
     ours, command = list(arguments[:at]), arguments[at + 1 :]
     address, has_sysfs, options = "", False, {}
     while ours:
@@ -65,6 +75,8 @@ def _read(arguments: tuple[str, ...]) -> tuple[str, dict[str, str], bool, tuple[
             raise ConfigError(f"weft join does not know {argument!r}: {_USAGE.splitlines()[0]}")
         else:
             address = argument
+    if command and "--share" in options:
+        raise ConfigError(f"--share runs no command: leave out `-- {command[0]}`, or --share")
     if not address:
         raise ConfigError(f"weft join needs the address of a lab: {_USAGE.splitlines()[0]}")
     return address, options, has_sysfs, command

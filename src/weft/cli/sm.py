@@ -41,6 +41,8 @@ def sm(
 ) -> None:
     """Run a subnet manager, or show its status.
 
+    `weft sm status` ends with status 0 if a manager runs and has brought its subnet up, else with 1.
+
     Parameters
     ----------
     action
@@ -174,7 +176,13 @@ def _show(state_file: Path | None, subnet: tuple[str, str] | None, *, form: Form
         from weft.cli.output import print_data
 
         print_data(form, [_as_json(path, status) for path, status in statuses])
-        return
+    else:
+        _print_all(statuses)
+    if not any(status.is_running and status.sweep for _, status in statuses):
+        sys.exit(1)
+
+
+def _print_all(statuses: list[tuple[Path, Status]]) -> None:
     statuses.sort(key=lambda entry: (not entry[1].is_running, -entry[1].at_s))
     for place, (path, status) in enumerate(statuses):
         if place == 0 or status.is_running:

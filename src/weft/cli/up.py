@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from weft.cli.arguments import Spec
-from weft.cli.join import join_command, print_join_command
+from weft.cli.join import print_join_command
 from weft.cli.output import progress_bar
 from weft.cli.sm_flags import NOTHING, SmFlags, dump_folder, log_file, read_flags
 from weft.errors import ConfigError, SubnetError
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from weft.fabric.model import Fabric
-    from weft.lab.lab import Lab
     from weft.lab.registry import Entry
     from weft.sm.conf.options import Options
 
@@ -40,7 +39,8 @@ def up(
 ) -> None:
     """Start a lab: an emulated fabric for real tools.
 
-    OpenSM, infiniband-diags and RDMA programs run in it. On a terminal it opens a prompt.
+    OpenSM, infiniband-diags and RDMA programs run in it. On a terminal it opens a prompt; without one it runs until
+    SIGTERM, SIGINT or `weft down`.
 
     Parameters
     ----------
@@ -75,17 +75,19 @@ def up(
         _start_console(entry, web)
         print(f"lab {name} is up: {fabric.spec}\nLog: {entry.log}")
         print(f"Try `weft exec {_host(fabric)} ibstat`; `weft down {name}` ends the lab.")
-    elif sys.stdin.isatty() and sys.stdout.isatty():
-        entry = process.start(fabric, name, timed=timed, join=join, follow=True)
-        manage(entry)
-        print_join_command(entry, fabric)
-        _start_console(entry, web)
+        return
+    has_terminal = sys.stdin.isatty() and sys.stdout.isatty()
+    if not has_terminal:
+        process.end_on_signals()
+    entry = process.start(fabric, name, timed=timed, join=join, follow=True, has_log=has_terminal)
+    manage(entry)
+    print_join_command(entry, fabric)
+    _start_console(entry, web)
+    if has_terminal:
         _prompt(entry)
-    elif sm:
-        flag = "--web" if web else "--sm"
-        raise ConfigError(f"{flag} needs a lab in the background: add --daemon, or use a terminal")
     else:
-        process.serve(fabric, name, _print_up, timed=timed, join=join)
+        print(f"lab {name} is up: {fabric.spec}; `weft down` or SIGTERM ends it", flush=True)
+        process.wait(entry)
 
 
 def _manager(fabric: Fabric, flags: SmFlags) -> Callable[[Entry], None]:
@@ -226,15 +228,6 @@ def _host(fabric: Fabric, nodes: Iterable[int] | None = None) -> str:
     chosen = [fabric.node(index) for index in (range(len(fabric.nodes)) if nodes is None else nodes)]
     by_kind = {node.kind: node.name for node in reversed(chosen)}
     return by_kind.get(NodeKind.HCA) or by_kind[NodeKind.SWITCH]
-
-
-def _print_up(lab: Lab) -> None:
-    import logging
-
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.WARNING)
-    print(f"lab {lab.name} is up: {lab.fabric.spec}; `weft down` or SIGTERM ends it", flush=True)
-    if lab.join_server is not None:
-        print(join_command(lab.join_server.address, lab.join_server.token, lab.fabric), flush=True)
 
 
 def _prompt(entry: Entry) -> None:

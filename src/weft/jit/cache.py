@@ -104,15 +104,17 @@ class _Locator(caching._CacheLocator):
             return None
         locator = cls(py_func)
         is_new = not locator._folder.exists()
-        try:
-            locator.ensure_cache_path()  # type: ignore[no-untyped-call]
-        except OSError:  # the cache folder is not writable: numba tries another place
-            return None
+        locator.ensure_cache_path()
         if is_new:
             remove_unused(locator._folder)
         else:
             mark_used(locator._folder)
         return locator
+
+    def ensure_cache_path(self) -> None:
+        """Create the folder if the cache may be written; an image's cache is only read."""
+        with suppress(OSError):
+            self._folder.mkdir(parents=True, exist_ok=True)
 
     def get_cache_path(self) -> str:
         return str(self._folder)
@@ -176,7 +178,15 @@ def _no_bitcode() -> bytes:
     return bytes(llvm.parse_assembly("").as_bitcode())
 
 
-class KernelCache(caching.FunctionCache):
+class _Cache(caching.Cache):
+    """A cache that is only read where its folder cannot be written: in an image, or as another user."""
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        if os.access(self._cache_path, os.W_OK):
+            super().save_overload(sig, data)  # type: ignore[no-untyped-call]
+
+
+class KernelCache(_Cache, caching.FunctionCache):
     """The cache of one kernel."""
 
     _impl_class = _MachineCode
@@ -248,7 +258,7 @@ class _RuntimeFile(caching.CodeLibraryCacheImpl):
     _locator_classes = _MachineCode._locator_classes  # type: ignore[assignment]
 
 
-class _RuntimeCache(caching.Cache):
+class _RuntimeCache(_Cache):
     _impl_class = _RuntimeFile  # type: ignore[assignment]
 
 
@@ -264,7 +274,7 @@ def _runtime(target_context: Any) -> Any:
         library.enable_object_caching()
         library.add_ir_module(module)
         library.finalize()
-        cache.save_overload((), library)  # type: ignore[no-untyped-call]
+        cache.save_overload((), library)
     return library
 
 

@@ -10,9 +10,9 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 
-from weft.errors import ConfigError, WeftError
+from weft.errors import ConfigError, SubnetError, WeftError
 from weft.fabric.model import Fabric
-from weft.lab import registry
+from weft.lab import control, registry
 from weft.lab.commands import serve_commands
 from weft.lab.lab import Lab
 
@@ -66,8 +66,13 @@ def _let_join(lab: Lab, entry: registry.Entry, address: str) -> None:
         print(join_server.token, file=file)
 
 
-def start(fabric: Fabric, name: str, *, timed: bool = False, join: str = "", follow: bool = False) -> registry.Entry:
-    """Run a lab in another process and return when it is up. `follow`: it ends when this process does."""
+def start(
+    fabric: Fabric, name: str, *, timed: bool = False, join: str = "", follow: bool = False, has_log: bool = True
+) -> registry.Entry:
+    """Run a lab in another process and return when it is up.
+
+    `follow`: it ends when this process does. `has_log`: its messages go to a file, else to this process's stderr.
+    """
     entry = registry.entry(name)
     write_end, read_end = os.pipe()[::-1]
     life_read, life_write = os.pipe()
@@ -77,7 +82,7 @@ def start(fabric: Fabric, name: str, *, timed: bool = False, join: str = "", fol
         os.close(read_end)
         os.close(life_write)
         unfollow()
-        _live(fabric, entry, write_end, life_read if follow else None, timed, join)
+        _live(fabric, entry, write_end, life_read if follow else None, timed, join, has_log)
     os.close(write_end)
     os.close(life_read)
     if follow:
@@ -91,13 +96,36 @@ def start(fabric: Fabric, name: str, *, timed: bool = False, join: str = "", fol
     return entry
 
 
+def end_on_signals() -> None:
+    """End this process on SIGTERM and SIGINT, also as PID 1 of a container, which ignores them by default."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: sys.exit(0))
+
+
+def wait(entry: registry.Entry) -> None:
+    """Wait for a lab that follows this process; end it if a signal arrives first. Fail if the lab failed.
+
+    PID 1 of a container inherits processes, such as subnet managers, whose exit status it has to collect.
+    """
+    lab = entry.process()
+    try:
+        while (ended := os.wait())[0] != lab:
+            pass
+        if ended[1]:
+            raise SubnetError(f"the lab {entry.name} failed with status {os.waitstatus_to_exitcode(ended[1])}")
+    finally:
+        control.end(entry)
+
+
 def unfollow() -> None:
     """Close the pipes of followers in a child that outlives its parent."""
     while followed:
         os.close(followed.pop())
 
 
-def _live(fabric: Fabric, entry: registry.Entry, tell: int, until: int | None, timed: bool, join: str) -> None:
+def _live(
+    fabric: Fabric, entry: registry.Entry, tell: int, until: int | None, timed: bool, join: str, has_log: bool
+) -> None:
     """Run the lab in the child process; never return."""
     status = 1
     try:
@@ -106,7 +134,9 @@ def _live(fabric: Fabric, entry: registry.Entry, tell: int, until: int | None, t
             os._exit(0)
 
         def ready(lab: Lab) -> None:
-            _turn_to_log(entry)
+            if has_log:
+                _turn_to_log(entry)
+            logging.basicConfig(format=_FORMAT, level=logging.INFO, force=True)
             os.write(tell, _UP)
             os.close(tell)
 
@@ -128,4 +158,3 @@ def _turn_to_log(entry: registry.Entry) -> None:
     null = os.open(os.devnull, os.O_RDONLY)
     for source, target in ((null, 0), (log, 1), (log, 2)):
         os.dup2(source, target)
-    logging.basicConfig(format=_FORMAT, level=logging.INFO, force=True)

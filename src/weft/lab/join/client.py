@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from weft import runtime
@@ -90,7 +91,8 @@ class Boundary:
 class JoinClient:
     """A connection that makes this machine a host of a lab."""
 
-    def __init__(self, invitation: Invitation) -> None:
+    def __init__(self, invitation: Invitation, folder: Path | None = None) -> None:
+        """Join. `folder`: where the sockets are; without it a private one, which `close` removes."""
         self._invitation = invitation
         answer, wire = invitation.accept(invitation.request, _ANSWER_S)
         self.host, self._lab, self._number = str(answer["host"]), str(answer["lab"]), str(answer["session"])
@@ -99,10 +101,12 @@ class JoinClient:
         self._session = Session(self._watch, on_cut=self._on_cut, on_bye=self._on_bye, on_notice=_say)
         self._boundaries: dict[Channel, Boundary] = {}
         _clear_away()
-        self._folder = runtime.private_folder(runtime.folder() / f"join-{secrets.token_hex(4)}")
+        self._temporary = None if folder else runtime.private_folder(runtime.folder() / f"join-{secrets.token_hex(4)}")
+        place = folder or self._temporary
+        assert place is not None
         self._doors = {
-            UMAD: runtime.Listener(self._folder / f"{self._lab}.umad"),
-            VERBS: runtime.Listener(self._folder / f"{self._lab}{SUFFIX}"),
+            UMAD: runtime.Listener(place / f"{self._lab}.umad"),
+            VERBS: runtime.Listener(place / f"{self._lab}{SUFFIX}"),
         }
         self._lost_s = 0.0
         self._is_over = False
@@ -111,7 +115,13 @@ class JoinClient:
     def close(self) -> None:
         self._close_doors(f"{self.host} leaves")
         self._watch.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        if self._temporary is not None:
+            shutil.rmtree(self._temporary, ignore_errors=True)
+
+    @property
+    def is_over(self) -> bool:
+        """The property that this machine is a host no more."""
+        return self._is_over
 
     def environment(self) -> dict[str, str]:
         """Return the environment variables for programs on this host."""
