@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from weft.errors import ConfigError
-from weft.inference.deployment import Deployment, find_deployment
+from weft.inference.deployment import KV_BYTES, WEIGHT_BYTES, Deployment, find_deployment
 from weft.training.transformer import reshape, shape
 
 GB = 1 << 30
@@ -201,3 +201,8 @@ def test_a_layout_has_the_groups_of_all_replicas():
     assert (layout.gpus, layout.tp, layout.pp, layout.ep, layout.etp, layout.global_batch) == (8, 2, 1, 2, 2, 4)
     assert deploy(tp=2, pp=2).site.gpus == 4
     assert find_deployment(SMALL, "star:hosts=2,server=dgx-h100").replicas == 16
+
+
+def test_formats_have_their_bytes():
+    assert KV_BYTES == {"bf16": 2, "fp16": 2, "fp8": 1, "nvfp4": 0.5 + 1 / 16}  # a scale of a byte for 16 elements
+    assert WEIGHT_BYTES == KV_BYTES | {"mxfp4": 0.5 + 1 / 32}  # for 32 elements

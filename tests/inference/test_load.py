@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from weft.errors import ConfigError
 from weft.inference.deployment import Deployment, find_deployment
-from weft.inference.load import Load, default_output, serve
+from weft.inference.load import Load, _pairs, default_output, serve
 from weft.training.layers import Time
 from weft.training.transformer import shape
 
@@ -169,3 +171,10 @@ def test_a_long_prompt_of_a_closed_loop_is_prefilled_in_parts_beside_decoding():
     part_s = 1e-3 + (decoding + 20_000 / 3) * 1e-6 + (decoding + 1 / 3) * 1e-5
     part_s += 20_000**2 / 2 / 3 * 1e-9 + decoding * 20_050 * 1e-8
     assert served.ttft_s == pytest.approx(3 * part_s + served.step_s / 2 + 10e-3 + 20_000 * 3.5e-6, rel=1e-3)
+
+
+def test_attention_of_a_prompt_counts_half_of_its_pairs_and_those_in_windows_of_half_its_length():
+    shares = []
+    deployment = SimpleNamespace(cached_share=lambda tokens: shares.append(tokens) or 0.25)
+    assert _pairs(SimpleNamespace(deployment=deployment), Load(input=1000, output=1), 3.0) == 3 * 1000**2 / 2 * 0.25
+    assert shares == [500]

@@ -125,3 +125,11 @@ def test_the_search_over_layouts_needs_no_more_gpus_than_one_layout():
         alone = Fleet(find=find, sizes={"tp": tp})
         for apart in (False, True):
             assert choices[0].found.gpus <= alone.choices(load, objective, disaggregated=apart)[0].found.gpus
+
+
+def test_a_search_over_layouts_without_room_for_the_model_is_refused():
+    def find(gpus, sizes):
+        raise ConfigError("no room")
+
+    with pytest.raises(ConfigError, match="no layout of up to 4 GPUs for a replica has room for the model"):
+        over_layouts(Fleet(find=find), 4, None, None)

@@ -245,3 +245,24 @@ def test_the_highest_rate_is_found_to_one_percent(monkeypatch, highest, start):
 @pytest.mark.parametrize(("batch", "sizes"), [(256, [256, 128, 64, 32]), (3, [3, 1]), (1, [1])])
 def test_batches_are_halved_down_to_one(batch, sizes):
     assert [limits.max_num_seqs for limits in search.batch_sizes(Limits(max_num_seqs=batch))] == sizes
+
+
+@pytest.mark.parametrize(("seats", "room", "batch"), [(4, 100_000, 4), (1000, 4_000, 8), (1000, 100, 1)])
+def test_the_least_replicas_are_those_that_the_mean_load_keeps_busy(seats, room, batch):
+    """A step takes 1 ms, 1 us for each token and 1 ns for each cached one; requests have 300 to 400 and 200 tokens."""
+    table = SimpleNamespace(step_s=lambda tokens, cached=0.0: 1e-3 + tokens * 1e-6 + cached * 1e-9, kv_room_tokens=room)
+    load = SimpleNamespace(
+        arrival_s=np.array([0.0, 1.0, 2.0]),
+        prompt=np.array([300, 400, 300]),
+        output=np.array([200] * 3),
+        mean_tokens=500,
+    )
+    for chunk, drafts in ((250, 0), (5_000, 1)):
+        limits = SimpleNamespace(
+            max_num_batched_tokens=chunk, max_num_seqs=seats, draft_tokens=drafts, accepted=1 + drafts / 2
+        )
+        steps = 1000 / min(chunk, 1000)
+        prefill, decode = search.fewest(table, limits, load)
+        assert prefill == pytest.approx(steps * (1e-3 + min(chunk, 1000) * 1e-6) / 2)
+        step_s = 1e-3 + batch * (1 + drafts) * 1e-6 + batch * 500 * 1e-9
+        assert decode == pytest.approx(600 / (batch * limits.accepted) * step_s / 2)

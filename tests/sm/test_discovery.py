@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -115,3 +117,14 @@ def test_a_changed_or_silent_switch_or_own_port_is_a_change():
     assert changes(sender, view) == f"{name} has restarted, or another subnet manager wrote to it"
     faults.kill(net.devices, net.fabric.node_index[name])
     assert changes(sender, view) == f"{name} does not answer"
+
+
+def test_ports_are_found_by_guid_wherever_it_is_in_the_order():
+    """Nodes below, between and above the GUIDs of another view are not there."""
+    ports = SimpleNamespace(node=np.array([0, 1, 2, 3, 4]), number=np.array([0, 1, 2, 1, 3]))
+    other = SimpleNamespace(guid=np.array([40, 20], np.uint64), n_ports=np.array([2, 2]))
+    view: Any = SimpleNamespace(
+        fabric=SimpleNamespace(ports=ports, nodes=SimpleNamespace(guid=np.array([10, 20, 40, 50, 40], np.uint64)))
+    )
+    there: Any = SimpleNamespace(fabric=SimpleNamespace(nodes=other, first_port=np.array([0, 3])))
+    assert same_ports(np.arange(5), view, there).tolist() == [-1, 4, 2, -1, -1]

@@ -146,3 +146,8 @@ def test_three_rules_that_are_taken_back_are_named(count, more):
     (note,) = parse_partitions(f"Default=0x7fff: ALL;a=5: {ports}, ALL=limited;").notes
     assert note.count("(line 1)") == 3
     assert note.endswith(f"0x0000000000000003=full (line 1){more}: the last counts")
+
+
+def test_a_note_has_the_line_of_its_partition():
+    notes = parse_partitions("Default=0x7fff: ALL=full;\n\nRed=0x10: NONE;\nBlue=0x11: ALL;\n\n").notes
+    assert notes == ("partitions.conf:3: partition Red=0x0010 has no members and is left out",)

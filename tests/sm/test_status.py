@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -38,6 +39,7 @@ from weft.sm.sminfo.sm_info import (
     tell_sm,
 )
 from weft.sm.status import Status, Writing, _started, is_own, read_status, write_status
+from weft.sm.sweep import note_foreign_keys
 from weft.wire.bulk import fill
 from weft.wire.mad import Method
 from weft.wire.notice import LocalChangesDetails, Notice, Trap
@@ -369,3 +371,21 @@ def test_drift_causes_no_sweep_without_partitions_or_repair(monkeypatch, why):
 def test_without_a_sweep_there_is_no_drift():
     for view, known in ((None, None), (object(), None), (None, object())):
         assert find_drift(SimpleNamespace(view=view, known=known)) == ()  # type: ignore[arg-type]
+
+
+def test_keys_of_another_master_are_noted_where_they_were_read_and_are_to_be_written(discovered):
+    host, silent, unused = (discovered.fabric[f"h{number}/1"].slot for number in (1, 2, 3))
+    count = len(discovered.fabric.ports)
+    known, programmed = np.zeros(count, bool), np.zeros(count, bool)
+    known[[host, unused]], programmed[[host, silent]] = True, True
+    table, held = np.zeros((count, 128), np.uint16), np.zeros((count, 128), np.uint16)
+    table[[host, silent, unused], 0] = 0x8101
+    state: Any = SimpleNamespace(repaired=[], log=Log(io.StringIO(), clock=lambda: 0.0))
+    contents: Any = SimpleNamespace(keys=known, tables=SimpleNamespace(pkey=held))
+    pkeys: Any = SimpleNamespace(programmed=programmed, table=table)
+    note_foreign_keys(state, discovered, contents, pkeys)
+    assert state.repaired == ["h1/1: lacks P_Key 0x8101"]
+    assert state.log.recent[-1].endswith("DRIFT the previous master left other P_Keys: h1/1: lacks P_Key 0x8101")
+    held[host, 0] = 0x8101
+    note_foreign_keys(state, discovered, contents, pkeys)
+    assert len(state.log.recent) == 1

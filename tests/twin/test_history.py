@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 
@@ -160,3 +161,12 @@ def test_changes_at_one_moment_are_in_the_order_of_their_subjects():
     history.record(1, {})
     history.record(2, {("link", "b"): "1", ("lid", "c"): "1", ("link", "a"): "1"})
     assert [(each.kind, each.name) for each in history.changes()] == [("lid", "c"), ("link", "a"), ("link", "b")]
+
+
+def test_a_file_is_read_while_it_is_written(tmp_path):
+    """SQLite keeps changes in a log beside the file until readers are done."""
+    path = tmp_path / "fabric.db"
+    History(str(path)).record(1, {LINK: "1"})
+    with sqlite3.connect(path) as connection:
+        assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    connection.close()
