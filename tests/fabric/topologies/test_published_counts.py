@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
+
+from weft.errors import ConfigError
+from weft.fabric import catalog
 from weft.fabric.kinds import NodeKind
 from weft.fabric.spec import load
+from weft.fabric.subnets import subnets_of
 from weft.fabric.summary import summarise
+from weft.ids import Lid
+from weft.routing.lids import assign_lids
 
 
 def test_an_hpn_pod_has_the_counts_of_simais_template() -> None:
@@ -68,3 +75,46 @@ def test_the_booster_of_jupiter_has_its_switches_and_ports() -> None:
     links = {link.between: (link.label, link.count) for link in booster.links}
     assert links["HCA - leaf"] == ("2xNDR", 24_000)
     assert links["leaf - spine"] == ("4xNDR", 25 * 15 * 32)
+
+
+def test_links_between_groups_of_cray_ex_give_the_published_blocking() -> None:
+    """512 hosts of a group against its links to all others: 512 / (links per pair of groups * (groups - 1))."""
+    fabric = load("dragonfly:p=16,a=32,h=8,g=5,radix=64")
+    a, b = fabric.link_nodes
+    group, switch = fabric.nodes.group, fabric.nodes.kind == NodeKind.SWITCH
+    between = switch[a] & switch[b] & (group[a] != group[b])
+    pairs = {tuple(sorted(pair)) for pair in zip(group[a[between]].tolist(), group[b[between]].tolist(), strict=True)}
+    assert len(pairs) == 10
+    per_arc = int(between.sum()) / len(pairs)
+    assert 512 / (per_arc * (5 - 1)) == 512 / (32 * 8) == 2.0
+
+
+def test_a_segment_of_hpn_has_1024_gpus_on_eight_rails_of_two_ports() -> None:
+    segment = summarise(load("hpn:segments=1"))
+    assert (segment.nodes["GPU"], segment.tiers[0].switches) == (1024, 16)
+    assert catalog.server("dgx-h100+ConnectX-7-EN").rails == 8
+
+
+def test_connectx_8_is_800_gbit_of_infiniband_in_four_planes_or_two_ports_of_400_ethernet() -> None:
+    port = load("star:hosts=2,server=host+ConnectX-8,switch=Q3400")
+    assert set(port.link_rate_gbit_s[port.network_links].tolist()) == {800}
+    planes = load("star:hosts=2,server=host+ConnectX-8,switch=Q3400,planes=4")
+    assert set(planes.link_rate_gbit_s[planes.network_links].tolist()) == {200}
+    ethernet = catalog.server("host+ConnectX-8-EN").adapter
+    assert (ethernet.label, ethernet.ports) == ("400GbE", 2)
+    with pytest.raises(ConfigError, match="planes=3 do not divide"):
+        load("star:hosts=2,server=host+ConnectX-8,switch=Q3400,planes=3")
+
+
+def test_a_subnet_has_49_151_unicast_lids_and_a_tree_of_65_536_ports_does_not_fit() -> None:
+    assert (Lid.FIRST_MULTICAST - 1, Lid.FIRST_MULTICAST) == (49_151, 49_152)
+    with pytest.raises(ConfigError, match=r"more LIDs than the 49,151 that a subnet has"):
+        assign_lids(load("fat-tree:hosts=65536,radix=64,levels=3"))
+
+
+def test_one_router_joins_two_to_six_subnets() -> None:
+    for count in (2, 6):
+        assert len(subnets_of(load(f"subnets:{count},of=star:hosts=2"))) == count
+    for count in (1, 7):
+        with pytest.raises(ConfigError, match="a router joins 2 to 6 subnets"):
+            load(f"subnets:{count},of=star:hosts=2")
