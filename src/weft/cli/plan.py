@@ -252,7 +252,7 @@ def _answer(plan: Plan) -> Iterator[str]:
     """Yield the price and the power of the fabric, and the results of --optimise and --train."""
     bill, upkeep = plan.bill, plan.upkeep
     power = f" and draws {_kilowatts(bill.power_w)}" if bill.power_w else ""
-    racks = f"{plan.report()['racks']:,} rack{'s' * (plan.report()['racks'] != 1)}"
+    racks = f"{plan.n_racks:,} rack{'s' * (plan.n_racks != 1)}"
     if bill.complete:
         each = f" ({bill.per_gpu} per GPU)" if bill.per_gpu else ""
         yield f"The fabric costs {bill.total.short} USD{each}{power}; the cluster fills {racks}."

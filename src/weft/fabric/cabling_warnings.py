@@ -166,7 +166,8 @@ def slow_links(fabric: Fabric, level: Levels) -> NDArray[np.bool_]:
     a, b = (end[net] for end in fabric.link_nodes)
     low, high = np.minimum(level[a], level[b]), np.maximum(level[a], level[b])
     same_group = fabric.nodes.group[a] == fabric.nodes.group[b]
-    _, tier = np.unique(np.stack((low, high, same_group)), axis=1, return_inverse=True)
+    between = (low.astype(np.int64) * (int(high.max(initial=0)) + 1) + high) * 2 + same_group
+    _, tier = np.unique(between, return_inverse=True)
     rate = fabric.link_rate_gbit_s[net]
     slow = np.zeros(len(fabric.links), bool)
     for number in range(int(tier.max(initial=-1)) + 1):

@@ -35,6 +35,13 @@ def levels(fabric: Fabric) -> NDArray[np.int16]:
     return _KNOWN[fabric]
 
 
+def keep_levels(fabric: Fabric, same: Fabric) -> Fabric:
+    """Return a fabric whose links have the ends of another's, with its levels if they are known."""
+    if fabric in _KNOWN:
+        _KNOWN[same] = _KNOWN[fabric]
+    return same
+
+
 def _find_levels(fabric: Fabric) -> NDArray[np.int16]:
     a, b = (end[fabric.network_links] for end in fabric.link_nodes)
     kind = fabric.nodes.kind

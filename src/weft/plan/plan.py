@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ from weft.plan.floor.boxes import find_boxes
 from weft.plan.floor.cables import Cabling, cable
 from weft.plan.floor.racks import Racks, note_own_power, place
 from weft.plan.floor.room import Room
-from weft.plan.floor.schedule import tier_names
+from weft.plan.floor.schedule import name_tiers
 from weft.plan.neighbours import note_cheaper
 from weft.plan.optimise import Saving, optimise
 from weft.plan.site import Site, Wishes, plan_site
@@ -49,7 +50,7 @@ class Run:
     longest_m: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Plan:
     """A plan: the parts to buy, their positions, and their cost."""
 
@@ -82,24 +83,29 @@ class Plan:
         return (*self.size.notes, *(f"{note[0].upper()}{note[1:]}." for note in self.racks.assumed))
 
     @property
+    def n_racks(self) -> int:
+        return len(np.unique(self.racks.rack))
+
+    @cached_property
     def runs(self) -> tuple[Run, ...]:
         """The runs of cables, ordered by tier, then length."""
-        cabling, names = self.cabling, tier_names(self.cabling)
-        low, high = (self.racks.tier[box] for box in (cabling.low_box, cabling.high_box))
-        kinds, first, kind = np.unique(
-            np.stack((low, high, cabling.part)), axis=1, return_index=True, return_inverse=True
-        )
-        runs = [
-            Run(
-                between=names[first[n]],
-                part=cabling.parts[part].name,
-                medium=cabling.parts[part].medium.name,
-                count=int(np.sum(kind == n)),
-                shortest_m=float(cabling.length_m[kind == n].min()),
-                longest_m=float(cabling.length_m[kind == n].max()),
+        cabling, tier = self.cabling, self.racks.tier.astype(np.int64)
+        tiers = int(tier.max(initial=0)) + 1
+        number = (tier[cabling.low_box] * tiers + tier[cabling.high_box]) * len(cabling.parts) + cabling.part
+        runs = []
+        for kind in np.flatnonzero(np.bincount(number)).tolist():
+            ends, part = divmod(kind, len(cabling.parts))
+            length_m = cabling.length_m[number == kind]
+            runs.append(
+                Run(
+                    between=name_tiers(*divmod(ends, tiers)),
+                    part=cabling.parts[part].name,
+                    medium=cabling.parts[part].medium.name,
+                    count=len(length_m),
+                    shortest_m=float(length_m.min()),
+                    longest_m=float(length_m.max()),
+                )
             )
-            for n, part in enumerate(kinds[2].tolist())
-        ]
         order = list(dict.fromkeys(run.between for run in runs))
         return tuple(sorted(runs, key=lambda run: (order.index(run.between), run.longest_m)))
 
@@ -112,7 +118,7 @@ class Plan:
             **self.size.report(),
             "request": asdict(request) if request else None,
             "room": {name: getattr(racks.room, name) for name in racks.room.__struct_fields__},
-            "racks": len(np.unique(racks.rack)),
+            "racks": self.n_racks,
             "rows": len(np.unique(racks.row[racks.rack])),
             "racks_power_w": float(drawn_w.sum()),
             "fullest_rack_w": float(drawn_w.max()),

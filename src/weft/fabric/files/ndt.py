@@ -38,7 +38,6 @@ from weft.fabric.files.text import read_text
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
 from weft.fabric.rates import Speed, Technology, parse_label, speeds
-from weft.fabric.views import Node
 
 LONG = (
     *("rack #", "U height", "#Fields:StartDevice", "StartPort", "StartDeviceLocation", "EndDevice", "EndPort"),
@@ -121,7 +120,9 @@ def spell_ports(fabric: Fabric, slots: Sequence[int]) -> list[tuple[str, str]]:
     """Return device and port of each slot as a plan writes them."""
     ports = fabric.ports
     node, number = ports.node[list(slots)].tolist(), ports.number[list(slots)].tolist()
-    spelled = {index: _spell_node(fabric.node(index)) for index in dict.fromkeys(node)}
+    nodes, switch = fabric.nodes, int(NodeKind.SWITCH)
+    kinds = nodes.kind.tolist()
+    spelled = {i: _spell_node(nodes.name[i], nodes.description[i], kinds[i] == switch) for i in dict.fromkeys(node)}
     is_switch = (fabric.nodes.kind[node] == NodeKind.SWITCH).tolist()
     return [
         # Port 1 of an adapter is omitted.
@@ -130,14 +131,14 @@ def spell_ports(fabric: Fabric, slots: Sequence[int]) -> list[tuple[str, str]]:
     ]
 
 
-def _spell_node(node: Node) -> tuple[str, str]:
+def _spell_node(name: str, description: str, is_switch: bool) -> tuple[str, str]:
     """Return the device, and the text before its port numbers."""
-    if node.kind == NodeKind.SWITCH:
-        card = _LINE_CARD.fullmatch(node.name)
-        return (card[1], f"Blade {card[2]}_Port {card[3]}/") if card else (node.name, "Port ")
-    device, _, adapter = node.name.partition("/")
+    if is_switch:
+        card = _LINE_CARD.fullmatch(name)
+        return (card[1], f"Blade {card[2]}_Port {card[3]}/") if card else (name, "Port ")
+    device, _, adapter = name.partition("/")
     if not adapter:
-        words = node.description.split()
+        words = description.split()
         adapter = words[1] if len(words) == 2 and words[0] == device else "HCA-1"
     return device, f"{device} {adapter}"
 

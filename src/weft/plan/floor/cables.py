@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from weft.errors import ConfigError
 from weft.fabric import catalog
+from weft.fabric.levels import keep_levels
 from weft.fabric.model import Fabric
 from weft.plan.floor.racks import Racks, place
 from weft.plan.floor.runs import NONE, Runs, choose, find_runs, sold_m
@@ -64,7 +65,8 @@ def cable(racks: Racks) -> Cabling:
     if (pick == NONE).any():
         _refuse(racks, runs, route_m, int(np.where(pick == NONE, route_m, -1).argmax()))
     length_m = sold_m(runs, route_m, pick, parts)
-    _, bundle = np.unique(np.sort(np.stack((low, high)), axis=0), axis=1, return_inverse=True)
+    racks_of = np.minimum(low, high).astype(np.int64) * len(racks.names) + np.maximum(low, high)
+    _, bundle = np.unique(racks_of, return_inverse=True)
     return Cabling(
         racks=racks,
         fabric=_bought(racks.fabric, runs.link, np.array([part.medium for part in parts], np.int8)[pick], length_m),
@@ -97,7 +99,7 @@ def _routes(racks: Racks, runs: Runs) -> tuple[NDArray[np.float64], NDArray[np.i
 def _bought(fabric: Fabric, link: NDArray[np.int32], medium: NDArray[np.int8], length_m: NDArray[np.float64]) -> Fabric:
     links = replace(fabric.links, medium=fabric.links.medium.copy(), length_m=fabric.links.length_m.copy())
     links.medium[link], links.length_m[link] = medium, length_m
-    return replace(fabric, links=links.freeze())
+    return keep_levels(fabric, replace(fabric, links=links.freeze()))
 
 
 def _refuse(racks: Racks, runs: Runs, route_m: NDArray[np.float64], worst: int) -> NoReturn:

@@ -56,11 +56,12 @@ def _transceivers(cabling: Cabling, entry: Cable, cables: NDArray[np.intp]) -> I
     cage = cabling.cage[slots]
     twin = ~at_switch & (np.bincount(cabling.cage)[cage] > 1)
     at_server = entry.flat_transceiver or entry.transceivers[0]
-    names = np.where(at_switch, entry.transceivers[0], np.where(twin, at_server, entry.transceivers[1]))
-    for name in dict.fromkeys((entry.transceivers[0], at_server, entry.transceivers[1])):
-        selected = names == name
+    names = (entry.transceivers[0], at_server, entry.transceivers[1])
+    kind = np.where(at_switch, 0, np.where(twin, 1, 2))
+    for name in dict.fromkeys(names):
+        selected = np.array([other == name for other in names])[kind]
         if selected.any():
-            count = len(np.unique(cage[selected]))
+            count = int(np.count_nonzero(np.bincount(cage[selected])))
             counts = {"count": count, "ends": int(selected.sum()), "at_adapters": int(np.sum(selected & ~at_switch))}
             yield Part(kind="transceiver", name=name, length_m=None, entry=entry.name, **counts)
 

@@ -57,7 +57,9 @@ class Runs:
             }
             for joins, mine in kinds.items():
                 of_kind = (self.speed == speed) & mine
-                for low, high in np.unique(self.plugs[:, of_kind], axis=1).T.tolist():
+                most = len(connectors())
+                ends = (self.plugs[0, of_kind] + 1) * (most + 1) + self.plugs[1, of_kind] + 1
+                for low, high in ((both // (most + 1) - 1, both % (most + 1) - 1) for both in np.unique(ends).tolist()):
                     mask = of_kind & (self.plugs[0] == low) & (self.plugs[1] == high)
                     cages = [connectors()[plug] for plug in (low, high) if plug >= 0]
                     kinds_of_cable.append((mask, catalog.cables_for(label, joins, cages)))
@@ -117,10 +119,12 @@ def _cages(fabric: Fabric) -> NDArray[np.int64]:
     """Return the slot of the first port in each port's cage; unknown models have one cage for each port."""
     switches = {switch.name: switch for switch in catalog.switches()}
     nodes, ports = fabric.nodes, fabric.ports
-    kinds, kind = np.unique(np.stack((nodes.model, nodes.n_ports)), axis=1, return_inverse=True)
+    most = int(nodes.n_ports.max(initial=0)) + 1
+    kinds, kind = np.unique(nodes.model.astype(np.int64) * most + nodes.n_ports, return_inverse=True)
     names = (*fabric.models, "")  # the last serves index -1
-    of_kind = [switches[names[m]].ports_per_cage(n) if names[m] in switches else 1 for m, n in kinds.T.tolist()]
-    size = np.array(of_kind)[kind.ravel()][ports.node]
+    models = [(names[kind // most], kind % most) for kind in kinds.tolist()]
+    of_kind = [switches[name].ports_per_cage(n_ports) if name in switches else 1 for name, n_ports in models]
+    size = np.array(of_kind)[kind][ports.node]
     first: NDArray[np.int64] = np.arange(len(ports)) - np.where(ports.number > 0, (ports.number - 1) % size, 0)
     for node, neighbour in _shared(fabric):
         first[fabric.first_port[node] + 1] = fabric.first_port[neighbour] + 1

@@ -28,10 +28,15 @@ _SPECIAL = frozenset(',"\r\n')
 
 def tier_names(cabling: Cabling) -> list[str]:
     """Return the tiers of each cable: `server-leaf`, `leaf-spine`; a switch above cores is `tier4`."""
-    highest = int(cabling.racks.tier.max(initial=0))
-    names = ["server", *(tier_name(tier) for tier in range(1, highest + 1))]
-    low, high = (cabling.racks.tier[box].tolist() for box in (cabling.low_box, cabling.high_box))
-    return [f"{names[a]}-{names[b]}" for a, b in zip(low, high, strict=True)]
+    tier = cabling.racks.tier.astype(np.int64)
+    tiers = int(tier.max(initial=0)) + 1
+    names = [name_tiers(*divmod(ends, tiers)) for ends in range(tiers * tiers)]
+    return [names[ends] for ends in (tier[cabling.low_box] * tiers + tier[cabling.high_box]).tolist()]
+
+
+def name_tiers(low: int, high: int) -> str:
+    """Return the name of cables between two tiers: `server-leaf`."""
+    return "-".join(tier_name(tier) if tier else "server" for tier in (low, high))
 
 
 def to_csv(cabling: Cabling) -> str:

@@ -107,9 +107,11 @@ def _add_identity(fabric: Fabric, entries: dict[str, Entry]) -> None:
 def _different_nodes(fabric: Fabric, rebuilt: Fabric) -> NDArray[np.intp]:
     """Return the nodes that reading back does not reproduce."""
     ours, ports, tables = fabric.nodes, fabric.ports, fabric.tables
-    theirs, index = rebuilt.nodes, rebuilt.node_index
+    theirs = rebuilt.nodes
     same_order = theirs.name == ours.name
-    place = np.arange(len(ours)) if same_order else np.array([index[name] for name in ours.name], np.intp)
+    place = np.arange(len(ours))
+    if not same_order:
+        place = np.array([rebuilt.node_index[name] for name in ours.name], np.intp)
     described = theirs.description if same_order else map(theirs.description.__getitem__, place.tolist())
     differs = np.fromiter(map(str.__ne__, ours.description, described), bool, len(ours))
     for key in ("vendor_id", "device_id", "guid", "system_guid"):
