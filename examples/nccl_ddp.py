@@ -3,10 +3,8 @@
     python examples/nccl_ddp.py [RANKS]
 
 It starts a lab, runs itself as one rank on each of its hosts, and prints NCCL's report of the network, whether the
-sums are right,
-and the counters of the ports. Ranks share one GPU: with NCCL_HOSTID they take each other for different machines, and
-so use the
-network between them.
+sums are right, how the bytes were copied, and the counters of the ports. Ranks share one GPU: with NCCL_HOSTID they
+take each other for different machines, and so use the network between them.
 """
 
 from __future__ import annotations
@@ -28,7 +26,11 @@ def start(ranks: int) -> int:
     subprocess.run([*WEFT, "up", f"star:hosts={ranks}", "--sm", "--name", LAB, "--daemon"], check=True)
     shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500", "WORLD_SIZE": str(ranks), "NCCL_SOCKET_IFNAME": "lo"}
     # Without it NCCL 2.28 fails on any adapter that is not an mlx5, as it looks for networks that a GPU can start.
-    shared |= {"NCCL_NET": "IB", "NCCL_GIN_TYPE": "2", "NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET"}
+    shared |= {"NCCL_NET": "IB", "NCCL_GIN_TYPE": "2", "NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET,GRAPH"}
+    # GPUDirect whatever the way over PCIe is, which an adapter in software does not have.
+    shared |= {"NCCL_NET_GDR_LEVEL": os.environ.get("NCCL_NET_GDR_LEVEL", "SYS")}
+    # A kernel that is loaded at its first launch waits for NCCL's, and the adapter's copies for the launch.
+    shared |= {"CUDA_MODULE_LOADING": os.environ.get("CUDA_MODULE_LOADING", "EAGER")}
     try:
         with tempfile.TemporaryDirectory() as folder:
             running = []
@@ -38,7 +40,7 @@ def start(ranks: int) -> int:
                 running.append(subprocess.Popen(command, env=os.environ | shared | own))
             status = max(abs(process.wait()) for process in running)
             for line in Path(folder, "0").read_text().splitlines():
-                if status or re.search(r"NET/IB|NCCL version|via NET", line):
+                if status or re.search(r"NET/IB|NCCL version|via NET|GPU Direct", line):
                     print(line)
         for host in ("h1", f"h{ranks}"):
             counted = subprocess.check_output([*WEFT, "diag", "perfquery", "-x", "--lab", LAB, "--at", host], text=True)
@@ -55,6 +57,8 @@ def train() -> None:
     import torch
     import torch.distributed as dist
     from torch.nn.parallel import DistributedDataParallel
+
+    from weft.verbs.gpudirect.cuda import in_use
 
     os.environ["NCCL_IB_DISABLE"] = "0"
     dist.init_process_group(backend="nccl", init_method="env://")
@@ -82,6 +86,9 @@ def train() -> None:
     for ours, theirs in zip(shared.parameters(), alone.parameters(), strict=True):
         torch.testing.assert_close(ours, theirs)
     print(f"rank {rank} of {ranks}: after {STEPS} steps the parameters are those of training alone, loss {loss:.4f}")
+    driver = in_use()
+    copied = driver.copied_bytes if driver else {}
+    print(f"rank {rank}: copied on the GPU by weft: {copied.get('DtoD', 0):,} bytes")
     dist.destroy_process_group()
 
 

@@ -1,14 +1,15 @@
 """Serve a language model on two hosts of a lab: one prefills prompts, one decodes answers, RDMA moves the KV cache.
 
-    python examples/serve_model.py [nixl|mooncake]
+    python examples/serve_model.py [nixl|mooncake|verbs]
 
-The model is a small transformer in PyTorch on the CPU, in Llama's form with random weights. The prefill rank computes
-the keys and values of a prompt and writes them into the memory of the decode rank by NIXL or by Mooncake's transfer
-engine, unmodified, over weft's adapter. In the middle a cable that the bytes use is pulled. The program checks that all
-tokens are those of one process that does both, prints the KV bytes beside the port counters that perfquery reads,
-and the times of these hand-offs that `weft infer` predicts on H100s and NDR InfiniBand.
+The model is a small transformer in PyTorch, in Llama's form with random weights, on a GPU if there is one. The prefill
+rank computes the keys and values of a prompt and writes them into the memory of the decode rank by NIXL or by
+Mooncake's transfer engine, unmodified, or by verbs alone, over weft's adapter. In the middle a cable that the bytes use
+is pulled. The program checks that all tokens are those of one process that does both, prints the KV bytes beside the
+port counters that perfquery reads, and the times of these hand-offs that `weft infer` predicts on H100s and NDR
+InfiniBand. With a GPU it also prints how many bytes were copied there, and how many through host memory.
 
-Needs torch, and the wheels of docs/verbs.md (`--no-deps nixl==1.5.1 nixl-cu13==1.5.1` or Mooncake's).
+Needs torch, and for NIXL and Mooncake the wheels of docs/verbs.md (`--no-deps nixl==1.5.1 nixl-cu13==1.5.1`).
 """
 
 from __future__ import annotations
@@ -21,13 +22,24 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional
+
+import weft.verbs.enums as e
+from weft.verbs.gpudirect.cuda import in_use
+from weft.verbs.pyverbs.addr import AHAttr
+from weft.verbs.pyverbs.cq import CQ
+from weft.verbs.pyverbs.device import Context
+from weft.verbs.pyverbs.mr import MR
+from weft.verbs.pyverbs.pd import PD
+from weft.verbs.pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
+from weft.verbs.pyverbs.wr import SGE, SendWR
 
 FABRIC, PREFILL, DECODE = "fat-tree:hosts=8,radix=4", "h1", "h8"
 WEFT = (sys.executable, "-m", "weft")
@@ -46,6 +58,7 @@ CONFIG = {
 HEAD = CONFIG["hidden_size"] // CONFIG["num_attention_heads"]
 CACHE = (CONFIG["num_hidden_layers"], 2, CONFIG["max_position_embeddings"], CONFIG["num_key_value_heads"] * HEAD)
 TOKEN_BYTES = 2 * CACHE[3]  # of one layer's keys or values, in bf16
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
 class Model:
@@ -57,7 +70,7 @@ class Model:
         width, narrow, inner = CONFIG["hidden_size"], CACHE[3], CONFIG["intermediate_size"]
 
         def weight(rows: int, columns: int) -> Tensor:
-            return (torch.randn(rows, columns, generator=generator) / columns**0.5).bfloat16()
+            return (torch.randn(rows, columns, generator=generator) / columns**0.5).bfloat16().to(DEVICE)
 
         shapes = {"q": (width, width), "k": (narrow, width), "v": (narrow, width), "o": (width, width)}
         shapes |= {"gate": (inner, width), "up": (inner, width), "down": (width, inner)}
@@ -68,8 +81,8 @@ class Model:
     def next_token(self, tokens: list[int], start: int, cache: Tensor) -> int:
         """Return the most likely token after `tokens`, the first of which has position `start`; extend the cache."""
         state, end = self.embedding[tokens], start + len(tokens)
-        positions = torch.arange(start, end)
-        visible = torch.arange(end) <= positions[:, None]
+        positions = torch.arange(start, end, device=DEVICE)
+        visible = torch.arange(end, device=DEVICE) <= positions[:, None]
         for layer, (keys, values) in zip(self.layers, cache, strict=True):
             x = functional.rms_norm(state, state.shape[-1:])
             keys[start:end], values[start:end] = _rotate(x @ layer["k"].T, positions), x @ layer["v"].T
@@ -95,7 +108,7 @@ def _heads(rows: Tensor) -> Tensor:
 
 def _rotate(rows: Tensor, positions: Tensor) -> Tensor:
     """Rotate pairs of elements by angles that grow with the position."""
-    angles = positions[:, None, None] * 10_000 ** (-torch.arange(HEAD // 2) / (HEAD // 2))
+    angles = positions[:, None, None] * 10_000 ** (-torch.arange(HEAD // 2, device=DEVICE) / (HEAD // 2))
     left, right = rows.unflatten(1, (-1, 2, HEAD // 2)).float().unbind(2)
     turned = (left * angles.cos() - right * angles.sin(), left * angles.sin() + right * angles.cos())
     return torch.stack(turned, 2).flatten(1).to(rows.dtype)
@@ -109,13 +122,16 @@ def prompts() -> list[list[int]]:
 class Nixl:
     """NIXL's agent over UCX's verbs transport."""
 
+    memory = "VRAM" if DEVICE == "cuda" else "DRAM"
+
     def __init__(self, role: str, cache: Tensor) -> None:
         os.environ["NIXL_LOG_LEVEL"] = "WARN"
-        os.environ |= {"UCX_TLS": "rc_v,self", "UCX_NET_DEVICES": "mlx5_0:1"}  # neither sockets nor shared memory
+        transports = "rc_v,self,cuda_copy" if DEVICE == "cuda" else "rc_v,self"  # neither sockets nor shared memory
+        os.environ |= {"UCX_TLS": transports, "UCX_NET_DEVICES": "mlx5_0:1"}
         from nixl import nixl_agent, nixl_agent_config
 
         self.agent = nixl_agent(role, nixl_agent_config(backends=["UCX"]))
-        self.agent.register_memory(self.agent.get_reg_descs([(cache.data_ptr(), cache.nbytes, 0, "")], "DRAM"))
+        self.agent.register_memory(self.agent.get_reg_descs([(cache.data_ptr(), cache.nbytes, 0, "")], self.memory))
 
     def address(self) -> Any:
         return self.agent.get_agent_metadata()
@@ -125,7 +141,7 @@ class Nixl:
 
     def write(self, sources: list[int], targets: list[int], size_bytes: int) -> None:
         ours, theirs = (
-            self.agent.get_xfer_descs([(start, size_bytes, 0) for start in starts], "DRAM")
+            self.agent.get_xfer_descs([(start, size_bytes, 0) for start in starts], self.memory)
             for starts in (sources, targets)
         )
         request = self.agent.initialize_xfer("WRITE", ours, theirs, self.peer)
@@ -158,7 +174,43 @@ class Mooncake:
         assert status == 0, f"Mooncake's transfer ended with {status}"
 
 
-ENGINES = {"nixl": Nixl, "mooncake": Mooncake}
+class Verbs:
+    """A queue pair of libibverbs' Python interface, without an engine."""
+
+    rights = e.IBV_ACCESS_LOCAL_WRITE | e.IBV_ACCESS_REMOTE_WRITE
+
+    def __init__(self, role: str, cache: Tensor) -> None:
+        self.context = Context(name="mlx5_0")
+        self.pd, self.cq = PD(self.context), CQ(self.context, 16)
+        cap = QPCap(max_send_wr=16, max_recv_wr=1)
+        self.qp = QP(self.pd, QPInitAttr(qp_type=e.IBV_QPT_RC, scq=self.cq, rcq=self.cq, cap=cap))
+        self.mr = MR(self.pd, 0, self.rights, address=cache)
+
+    def address(self) -> Any:
+        return self.context.query_port(1).lid, self.qp.qp_num, self.mr.rkey
+
+    def connect(self, address: Any) -> None:
+        attr, (lid, number, self.rkey) = QPAttr(port_num=1), address
+        attr.qp_access_flags, attr.dest_qp_num, attr.path_mtu = self.rights, number, e.IBV_MTU_4096
+        attr.max_rd_atomic = attr.max_dest_rd_atomic = 1
+        attr.timeout, attr.retry_cnt, attr.rnr_retry = 14, 7, 7  # 67 ms: a route may have to be found anew
+        attr.ah_attr = AHAttr(dlid=lid, port_num=1)
+        self.qp.to_rts(attr)
+
+    def write(self, sources: list[int], targets: list[int], size_bytes: int) -> None:
+        for source, target in zip(sources, targets, strict=True):
+            part = [SGE(source, size_bytes, self.mr.lkey)]
+            work = SendWR(num_sge=1, sg=part, opcode=e.IBV_WR_RDMA_WRITE, send_flags=e.IBV_SEND_SIGNALED)
+            work.set_wr_rdma(self.rkey, target)
+            self.qp.post_send(work)
+        left = len(sources)
+        while left:
+            done = self.cq.poll(left)[1]
+            assert all(each.status == e.IBV_WC_SUCCESS for each in done), [each.status for each in done]
+            left -= len(done)
+
+
+ENGINES = {"nixl": Nixl, "mooncake": Mooncake, "verbs": Verbs}
 
 
 def starts(base: int) -> list[int]:
@@ -168,7 +220,7 @@ def starts(base: int) -> list[int]:
 
 def prefill(engine_name: str, router: Connection) -> None:
     """Compute the cache of each prompt, and write it into the memory of the decode rank."""
-    model, cache = Model(), torch.zeros(CACHE, dtype=torch.bfloat16)
+    model, cache = Model(), empty_cache()
     engine = ENGINES[engine_name]("prefill", cache)
     router.send(engine.address())
     address, far_base = router.recv()
@@ -178,21 +230,52 @@ def prefill(engine_name: str, router: Connection) -> None:
         begin_s = time.perf_counter()
         engine.write(starts(cache.data_ptr()), starts(far_base), PROMPT_TOKENS * TOKEN_BYTES)
         router.send((first, time.perf_counter() - begin_s))
+    router.send(copied())
 
 
 def decode(engine_name: str, router: Connection) -> None:
     """Compute the answer to each prompt from the cache that the prefill rank has written."""
-    model, cache = Model(), torch.zeros(CACHE, dtype=torch.bfloat16)
+    model, cache = Model(), empty_cache()
     engine = ENGINES[engine_name]("decode", cache)
     router.send((engine.address(), cache.data_ptr()))
     engine.connect(router.recv())
     for first in iter(router.recv, None):
-        router.send(model.decode(first, cache))
-        cache.zero_()  # the next answer can use no keys but those that arrive
+        answer = model.decode(first, cache)
+        clear(cache)  # the next answer can use no keys but those that arrive
+        router.send(answer)
+    router.send(copied())
 
 
-def serve(engine: str, folder: str) -> tuple[list[list[int]], list[float], str]:
-    """Run both ranks on hosts of the lab; return the answers, the seconds of each hand-off, and the pulled cable."""
+def empty_cache() -> Tensor:
+    """Return a cache of zeros, written when this returns: the adapter does not wait for kernels of a GPU."""
+    cache = torch.empty(CACHE, dtype=torch.bfloat16, device=DEVICE)
+    clear(cache)
+    return cache
+
+
+def clear(cache: Tensor) -> None:
+    cache.zero_()
+    if DEVICE == "cuda":
+        torch.cuda.synchronize()
+
+
+def copied() -> Counter[str]:
+    """Return the bytes that the GPU's driver has copied for weft, by direction: DtoD, HtoD, DtoH."""
+    driver = in_use()
+    return Counter(driver.copied_bytes if driver else {})
+
+
+class Outcome(NamedTuple):
+    """The answers, the time of each hand-off, the pulled cable, and the bytes that the GPU's driver has copied."""
+
+    answers: list[list[int]]
+    seconds: list[float]
+    cable: str
+    copied: Counter[str]
+
+
+def serve(engine: str, folder: str) -> Outcome:
+    """Run both ranks on hosts of the lab."""
     with Listener(f"{folder}/router") as router:
         ranks, hosts = [], {"prefill": PREFILL, "decode": DECODE}
         try:
@@ -207,7 +290,7 @@ def serve(engine: str, folder: str) -> tuple[list[list[int]], list[float], str]:
                 rank.wait()
 
 
-def _route(prefill: Connection, decode: Connection) -> tuple[list[list[int]], list[float], str]:
+def _route(prefill: Connection, decode: Connection) -> Outcome:
     """Pass each prompt to the prefill rank and its first token to the decode rank; pull a cable in the middle."""
     prefill_address, decode_address = prefill.recv(), decode.recv()
     prefill.send(decode_address)
@@ -224,7 +307,7 @@ def _route(prefill: Connection, decode: Connection) -> tuple[list[list[int]], li
         answers.append(decode.recv())
     for rank in (prefill, decode):
         rank.send(None)
-    return answers, seconds, cable
+    return Outcome(answers, seconds, cable, prefill.recv() + decode.recv())
 
 
 def used_cable() -> str:
@@ -266,18 +349,18 @@ def predict_handoff_s(folder: str) -> float:
 
 def main(engine: str) -> None:
     if engine not in ENGINES:
-        sys.exit(f"unknown engine {engine!r}: give nixl or mooncake")
+        sys.exit(f"unknown engine {engine!r}: give {', '.join(ENGINES)}")
     with tempfile.TemporaryDirectory() as folder:
         weft("up", FABRIC, "--sm", "--name", "serving", "--daemon")
         try:
             before_bytes = sent_bytes(PREFILL)
-            answers, seconds, cable = serve(engine, folder)
+            answers, seconds, cable, bytes_copied = serve(engine, folder)
             other_cable = used_cable()
             port_bytes = sent_bytes(PREFILL) - before_bytes
         finally:
             weft("down", "serving")
         predicted_s = predict_handoff_s(folder)
-    model, cache = Model(), torch.zeros(CACHE, dtype=torch.bfloat16)
+    model, cache = Model(), empty_cache()
     alone = [model.decode(model.next_token(prompt, 0, cache), cache) for prompt in prompts()]
     assert answers == alone, "the answers differ from those of one process"
     kv_bytes = REQUESTS * PROMPT_TOKENS * CACHE[0] * CACHE[1] * TOKEN_BYTES
@@ -286,8 +369,11 @@ def main(engine: str) -> None:
     cut_s = seconds.pop(REQUESTS // 2)
     print(f"{REQUESTS} answers of {ANSWER_TOKENS} tokens are bit-equal to those of one process")
     print(f"KV cache moved by {engine}: {kv_bytes:,} bytes; perfquery: the port of {PREFILL} sent {port_bytes:,}")
+    if DEVICE == "cuda":
+        through_host = bytes_copied["DtoH"] + bytes_copied["HtoD"]
+        print(f"copies for weft: {bytes_copied['DtoD']:,} bytes on the GPU, {through_host:,} through host memory")
     median_ms, cut_ms = 1000 * statistics.median(seconds), 1000 * cut_s
-    print(f"hand-off: {median_ms:.1f} ms in the median, {cut_ms:.0f} ms when {cable} was cut; then by {other_cable}")
+    print(f"hand-off: {median_ms:.1f} ms in the median, {cut_ms:.1f} ms when {cable} was cut; then by {other_cable}")
     print(f"hand-off by weft infer on two H100s with NDR: {1000 * predicted_s:.2f} ms")
 
 

@@ -71,11 +71,11 @@ def sent_bytes(lab) -> list[int]:
     return (4 * lab.fabric_now().counters[ports, Counter.PORT_XMIT_DATA_WORDS]).tolist()
 
 
-@pytest.mark.parametrize("engine", ["nixl", "mooncake"])
+@pytest.mark.parametrize("engine", ["nixl", "mooncake", "verbs"])
 def test_a_model_served_on_two_hosts_answers_as_one_process_while_a_cable_is_cut(engine, tmp_path):
     """Run examples/serve_model.py, which compares the tokens, the bytes at the port and the route itself."""
     for module in (engine, "torch"):
-        if importlib.util.find_spec(module) is None:
+        if module != "verbs" and importlib.util.find_spec(module) is None:
             do_without(module)
     with tempfile.TemporaryDirectory(prefix="weft-") as runtime:  # short: it holds sockets
         done = subprocess.run(

@@ -346,7 +346,7 @@ def test_any_kind_of_tensor_can_be_registered(node, torch):
             assert (mr.buf, mr.length) == (tensor.data_ptr(), tensor.nbytes)
     with MR(node.pd, 0, ALL, address=torch.ones(10).pin_memory()) as mr:  # the host's, whatever made it
         assert mr.region.device is None
-    with pytest.raises(PyverbsUserError, match="one piece"):
+    with pytest.raises(PyverbsUserError, match="is not contiguous"):
         MR(node.pd, 0, ALL, address=torch.ones(8, 8, device="cuda").t())
 
 
@@ -368,7 +368,7 @@ def test_address_outside_the_allocation_is_refused(node, random):
         MR(node.pd, 65 << 20, ALL, address=tensor.data_ptr())
     assert caught.value.error_code == errno.EFAULT
     host = ctypes.create_string_buffer(4096)
-    with pytest.raises(PyverbsUserError, match="there is no memory of one"):
+    with pytest.raises(PyverbsUserError, match="is not memory of a GPU"):
         MR(node.pd, 0, ALL, address=Claimed(ctypes.addressof(host)))
 
 
@@ -411,7 +411,7 @@ def test_memory_of_a_gpu_is_not_inline(node, random):
     with MR(node.pd, 0, ALL, address=random(64)) as mr:
         work = request(mr, IBV_WR_SEND)
         work.send_flags |= IBV_SEND_INLINE
-        with pytest.raises(PyverbsRDMAError, match="cannot read the memory of a GPU"):
+        with pytest.raises(PyverbsRDMAError, match="memory of a GPU cannot be sent inline"):
             a.post_send(work)
 
 

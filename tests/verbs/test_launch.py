@@ -71,6 +71,15 @@ def test_ucx_is_told_from_where_on_rdma_pays_unless_the_caller_knows_better():
         assert run("sh", "-c", "echo $UCX_RNDV_THRESH", env=os.environ | arguments).stdout == f"{result}\n"
 
 
+@pytest.mark.skipif(compiler.find() is None, reason="no C compiler")
+def test_the_module_of_gpudirect_exists_unless_memory_of_gpus_has_no_handles():
+    """NCCL and UCX ask only for the existence of its file."""
+    program = "import os; print(os.access('/sys/module/nvidia_peermem/version', os.F_OK))"
+    for arguments, result in (({}, True), ({"NCCL_CUMEM_ENABLE": "0"}, True), ({"NCCL_CUMEM_ENABLE": "1"}, False)):
+        assert run(sys.executable, "-c", program, env=os.environ | arguments).stdout == f"{result}\n"
+    assert run("sh", "-c", "echo $NCCL_CUMEM_ENABLE").stdout == "0\n"
+
+
 def test_words_of_the_program_are_its_own():
     words = ("--help", "--roce", "10.0.0.1", "-h", "--", "a b", "")
     done = run(sys.executable, "-c", "import sys; print(sys.argv[1:])", *words)

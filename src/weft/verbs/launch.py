@@ -28,8 +28,9 @@ _LIBRARIES = "LD_LIBRARY_PATH"
 _PRELOAD = "LD_PRELOAD"
 _ELF_64 = b"\x7fELF\x02"
 _PT_INTERP = 3
-# The size from which messages use RDMA instead of copies: UCX's default is for adapters in hardware.
-_UCX_DEFAULTS = {"UCX_RNDV_THRESH": "32k"}
+# UCX: the size from which messages use RDMA instead of copies; its default is for adapters in hardware. NCCL: memory of
+# GPUs that has a handle for other processes, as the adapter needs it.
+_DEFAULTS = {"UCX_RNDV_THRESH": "32k", "NCCL_CUMEM_ENABLE": "0"}
 _IGNORED_BY_PYTHON = ("SIGPIPE", "SIGXFSZ")
 
 
@@ -41,7 +42,7 @@ def environment() -> dict[str, str]:
         # Wheels contain a libibverbs with another name.
         preloaded = f"{libraries / build.PRELOAD}:{libraries / build.NAME}"
         variables[_PRELOAD] = _first(preloaded, _PRELOAD)
-        variables |= {name: value for name, value in _UCX_DEFAULTS.items() if name not in os.environ}
+        variables |= {name: value for name, value in _DEFAULTS.items() if name not in os.environ}
     return variables
 
 

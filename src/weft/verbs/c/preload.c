@@ -3,24 +3,39 @@
    UCX and Mooncake look whether they may open /dev/infiniband/uverbs0. weft's adapter has none, and only root could make
    some: so /dev/null answers, which is a character device that everybody may read and write. Mooncake takes only
    adapters whose place in /sys it finds. Where there is none (weft exec --sysfs has one) it is that of Linux's
-   own adapters in software. Preloaded by itself, as what a program asks of libc reaches no library that it only links. */
+   own adapters in software. Preloaded by itself, as what a program asks of libc reaches no library that it only links.
+
+   NCCL and UCX register memory of GPUs only if the kernel module of GPUDirect is loaded. weft's adapter registers it without
+   the module, so the module's file exists for them: any file stands for it, since they only ask for its existence. NCCL's
+   own memory can be registered unless it is CUDA's virtual memory (NCCL_CUMEM_ENABLE=1), which has no handle for other
+   processes. */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define DEVICES "/dev/infiniband/uverbs"
 #define ADAPTERS "/sys/class/infiniband/"
 #define PARENT "/../.."
 #define PARENT_IN_SOFTWARE "/sys/devices/virtual"
+#define PEER_MEMORY "/sys/module/nvidia_peermem/version"
 #define SPINS 1000
 
 struct stat;
 
+static int has_handles(void)
+{
+    const char *virtual_memory = getenv("NCCL_CUMEM_ENABLE");
+    return !virtual_memory || strcmp(virtual_memory, "1") != 0;
+}
+
 static const char *standing_for(const char *path)
 {
-    return path && strncmp(path, DEVICES, strlen(DEVICES)) == 0 ? "/dev/null" : path;
+    if (!path) return path;
+    if (strncmp(path, DEVICES, strlen(DEVICES)) == 0) return "/dev/null";
+    return strcmp(path, PEER_MEMORY) == 0 && has_handles() ? "/dev/null" : path;
 }
 
 #define STAT(name) \

@@ -147,7 +147,9 @@ class Driver:
     ) -> Allocation | None:
         """Return a GPU's allocation, None for host memory. Managed memory counts as host memory.
 
-        Without `for_others` no handle is needed: memory without a handle becomes an allocation of its own.
+        Without `for_others` no handle is needed: memory without a handle becomes an allocation of its own. The stream
+        for its copies is created here: later a kernel may run that waits for a copy, and the driver creates no stream
+        while another thread launches a kernel for the first time, which waits for the running one.
         """
         attributes = self._attributes(address)
         if attributes is None or attributes[1] != _ON_DEVICE or attributes[2]:
@@ -166,6 +168,9 @@ class Driver:
                 " PYTORCH_CUDA_ALLOC_CONF, CuPy with its default pool.",
                 errno.EOPNOTSUPP,
             )
+        for used in {context, self._primary(device)}:
+            with self._current(used):
+                self._stream(used)
         return Allocation(self, context, device, start, size, owner, number)
 
     def has(self, address: int) -> bool:

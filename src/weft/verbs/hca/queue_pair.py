@@ -24,6 +24,7 @@ from weft.verbs.enums import (
     ibv_wc_status,
     ibv_wr_opcode,
 )
+from weft.verbs.gpudirect.cuda import in_use
 from weft.verbs.hca.carrier import MemoryPath, MemoryPeer
 from weft.verbs.hca.completion import CompletionQueue
 from weft.verbs.hca.parts import Host, Receiving, Sending, Unconnected
@@ -222,12 +223,17 @@ class QueuePair:
             self.flush_sends()
 
     def find_shm_path(self, size_bytes: int = 0, *, at_once: bool = False) -> MemoryPath | None:
-        """Return the shared-memory path of a busy connection. The caller does not hold the adapter's lock."""
+        """Return the shared-memory path of a busy connection. The caller does not hold the adapter's lock.
+
+        In a process that uses a GPU reliable connections find it before the first request: packets take memory of a GPU
+        through the host.
+        """
         can = self.service in _HAVE_PATHS and self._state == _RTS and self.send_capacity
         if self.shm_path is not None or not can:
             return self.shm_path
         self._asks += 1 + size_bytes // _LARGE_BYTES
-        if not at_once and (self._asks < SHM_PATH_AFTER or self.adapter.clock() < self._not_before_s):
+        is_busy = self._asks >= SHM_PATH_AFTER or (in_use() is not None and self.service != Service.UC)
+        if not at_once and (not is_busy or self.adapter.clock() < self._not_before_s):
             return None
         asked_s = self.adapter.clock()
         peer = self.shm_peer()
