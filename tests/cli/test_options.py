@@ -242,6 +242,7 @@ SIM_CASES = {
 }
 
 PLAN = "--gpus 128"
+SERVED = "--gpus 16 --serve llama3-8b --rate 2"
 PLAN_CASES = {
     "--gpus": (PLAN, "--gpus 256"),
     "--servers": ("--servers 16", "--servers 32"),
@@ -259,6 +260,13 @@ PLAN_CASES = {
     "--prices": (PLAN, "--prices PRICES"),
     "--optimise": ("--gpus 1024", "--optimise"),
     "--train": ("--gpus 16", "--train llama3-8b"),
+    "--serve": ("--gpus 16", "--serve llama3-8b --rate 2"),
+    "--rate": (SERVED, "--rate 8"),
+    "--input-len": (SERVED, "--input-len 300"),
+    "--output-len": (SERVED, "--output-len 50"),
+    "--weights": (SERVED, "--weights fp8"),
+    "--slo-ttft": (SERVED, "--slo-ttft 40ms"),
+    "--slo-tpot": (SERVED, "--slo-tpot 30ms"),
     "--folder": (PLAN, "--folder OUT.folder"),
     "--breakout": ("--gpus 128 --fabric roce-400", "--breakout 2"),
     "--storage-fabric": (PLAN, "--storage-fabric ndr:8"),

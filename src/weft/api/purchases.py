@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from weft.plan.candidates import Candidate
     from weft.plan.floor.room import Room
     from weft.plan.plan import Plan
+    from weft.plan.serving import Demand
     from weft.plan.size import Size
 
 Progress = Callable[[str], None]  # the present step
@@ -108,6 +109,7 @@ def plan(
     prices: PathLike | Prices | None = None,
     optimise: bool = False,
     train: str | None = None,
+    serve: Demand | None = None,
     storage_fabric: str | None = None,
     management_fabric: str | None = None,
     spares: float | None = None,
@@ -151,6 +153,9 @@ def plan(
         Move switches to reduce the cost of cables.
     train
         Also compute the cost of training this model.
+    serve
+        Also compute the service that meets this demand, a `weft.plan.serving.Demand`, and its traffic; without a size
+        it is the size.
     storage_fabric
         Also plan a storage network: a fabric of the catalog and the number of storage servers, `ndr:16`.
     management_fabric
@@ -201,7 +206,7 @@ def plan(
         "oversubscription": oversubscription,
         "grow_to": grow_to,
     }
-    sized = spec if isinstance(spec, Size) else size_cluster(spec, options | {"ufm_hosts": ufm_hosts or None})
+    sized = spec if isinstance(spec, Size) else size_cluster(spec, options | {"ufm_hosts": ufm_hosts or None}, serve)
     wishes = Wishes(
         storage=storage_fabric,
         management=management_fabric,
@@ -219,6 +224,7 @@ def plan(
         room=hall,
         prices=price_list,
         model=train,
+        demand=serve,
         move=optimise,
         look=True,
         wishes=wishes,
@@ -244,12 +250,19 @@ def compare_topologies(
     return compare_all(Request(**request), _read_prices(prices), progress)
 
 
-def size_cluster(spec: FabricLike | None, options: Mapping[str, Any]) -> Size:
-    """Return the size of a fabric, or of a cluster for the options of a request that are not None."""
+def size_cluster(spec: FabricLike | None, options: Mapping[str, Any], serve: Demand | None = None) -> Size:
+    """Return the size of a fabric, or of a cluster for the options of a request that are not None.
+
+    Without a number of GPUs or servers it has as many as the service of `serve` needs.
+    """
     from weft.plan.request import Request
     from weft.plan.size import boxes_of, count, size
 
     request = {name: value for name, value in options.items() if value is not None}
+    if serve is not None and spec is None and not {"gpus", "servers"} & request.keys():
+        from weft.plan.serving import count_servers
+
+        request["servers"] = count_servers(serve, Request(servers=1, **request))
     for name in ("gpus", "servers", "rails", "planes", "breakout", "grow_to"):
         if name in request:
             request[name] = read_whole(f"--{name.replace('_', '-')}", request[name])

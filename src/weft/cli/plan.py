@@ -15,6 +15,7 @@ from cyclopts import Parameter
 
 from weft.cli.arguments import NAMES_FILE, TABLES, File, Form, Whole
 from weft.cli.output import Cell, check_explain, console, print_data, progress_bar, report_written, table
+from weft.cli.plan_serving import DEFAULT_SERVED, Served, demand_of, traffic
 from weft.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -91,6 +92,7 @@ def plan(
     compare: bool = False,
     optimise: bool = False,
     train: str | None = None,
+    served: Served = DEFAULT_SERVED,
     around: Around = DEFAULT_AROUND,
     folder: Path | None = None,
     explain: bool = False,
@@ -127,16 +129,18 @@ def plan(
     check_explain(explain, form)
     if compare:
         others = (spec, folder, room, optimise or None, train, explain or None, *vars(around).values())
-        if any(option not in (None, ()) for option in others):
+        if served != DEFAULT_SERVED or any(option not in (None, ()) for option in others):
             raise ConfigError("--compare takes the size of a cluster, --prices and --json or --csv only")
         _compare(sizing, prices, form)
         return
+    demand = demand_of(served)
     with _without_collections(), progress_bar("sizing the fabric") as change:
 
         def describe(step: str) -> None:
             change(description=step)
 
-        size = size_cluster(spec, {name: None if value is False else value for name, value in vars(sizing).items()})
+        sizes = {name: None if value is False else value for name, value in vars(sizing).items()}
+        size = size_cluster(spec, sizes, demand)
         target = folder or (None if form.is_data else Path(default_name(size)))
         with _until_interrupted() if optimise else nullcontext(lambda: False) as stop:
             result = make_plan(
@@ -145,6 +149,7 @@ def plan(
                 prices=prices,
                 optimise=optimise,
                 train=train,
+                serve=demand,
                 **vars(around),
                 folder=target,
                 stop=stop,
@@ -236,6 +241,8 @@ def _print(plan: Plan, explain: bool) -> None:
     for sentence in _answer(plan):
         out.print(sentence, markup=False)
     out.print(table("", ("item", "number", "part", "medium", "metres"), [*_switch_rows(plan), *_cable_rows(plan)]))
+    if plan.serving:
+        out.print(traffic(plan.serving))
     for text in _around(plan):
         out.print(text, markup=False)
     if explain:
@@ -268,6 +275,8 @@ def _answer(plan: Plan) -> Iterator[str]:
         yield f"Optimised: {plan.saving}{where}."
     if upkeep.run and bill.complete:
         yield f"Training: {_training_cost(plan)}."
+    if plan.serving:
+        yield f"Serving: {plan.serving.finding}"
 
 
 def _training_cost(plan: Plan) -> str:

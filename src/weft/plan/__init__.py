@@ -18,6 +18,7 @@ networks   storage and management networks in the racks of a plan
 spares     spare parts by failure rates
 power      feeds, PDUs and cooling of racks
 neighbours  a note where one more server costs less
+serving    the servers that a served model needs, and their traffic
 upkeep     electricity, years of use, and the cost of training tokens
 optimise   better positions for switches
 search     the kernel of `optimise`

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -33,6 +33,9 @@ from weft.plan.site import Site, Wishes, plan_site
 from weft.plan.size import Size
 from weft.plan.upkeep import Upkeep, train, upkeep
 from weft.version import __version__
+
+if TYPE_CHECKING:
+    from weft.plan.serving import Demand, Serving
 
 Progress = Callable[[str], None]
 _MOST_LOOKED_AT = 500  # switches up to which a short search for savings takes less than seconds
@@ -60,6 +63,7 @@ class Plan:
     bill: Bill
     upkeep: Upkeep
     site: Site  # networks beside the fabric, spares, power and phases
+    serving: Serving | None = None  # a model that is served
     saving: Saving | None = None  # from moved switches; for a fabric that grows, in the later one
     possible: Saving | None = None  # lower bound on the saving from moving switches, if computed and positive
 
@@ -130,6 +134,7 @@ class Plan:
             "saving": _saving(self.saving) if self.saving else None,
             "possible_saving": _saving(self.possible) if self.possible else None,
             "site": self.site.report(),
+            "serving": self.serving.report() if self.serving else None,
             "assumed": list(self.racks.assumed),
         }
 
@@ -140,13 +145,16 @@ def make_plan(
     room: Room | None = None,
     prices: Prices | None = None,
     model: str | None = None,
+    demand: Demand | None = None,
     move: bool = False,
     look: bool = False,
     wishes: Wishes | None = None,
     stop: Callable[[], bool] = lambda: False,
     progress: Progress = lambda message: None,
 ) -> Plan:
-    """Place a fabric in racks, cable it, and price it; with a model, also compute the cost of training.
+    """Place a fabric in racks, cable it, and price it.
+
+    With a `model`, also compute the cost of training; with a `demand`, the service that meets it and its traffic.
 
     With `move`, switches are moved to reduce the cost of cables; `stop` ends that search with the best result so far.
     With `look`, a short search finds a lower bound on that saving, and a note is added if one more server costs less.
@@ -179,6 +187,12 @@ def make_plan(
     if model is not None:
         progress(f"training {model}")
         run = train(model, sized.fabric, _wire(sized))
+    serving = None
+    if demand is not None:
+        from weft.plan.serving import plan_serving  # which loads all of inference
+
+        progress(f"serving {demand.model}")
+        serving = plan_serving(demand, sized)
     progress("planning the site")
     site = plan_site(wishes or Wishes(), sized, cabling, bill, prices)
     costs = upkeep(bill, prices, run=run)
@@ -189,6 +203,7 @@ def make_plan(
         bill=bill,
         upkeep=costs,
         site=site,
+        serving=serving,
         saving=saving,
         possible=possible,
     )

@@ -29,6 +29,7 @@ from weft.version import __version__
 
 if TYPE_CHECKING:
     from weft.plan.plan import Plan
+    from weft.plan.serving import Demand, Serving
 
 _MOST_RACKS = 1_000  # on the floor plan in the page; that of more racks is a separate file
 _MOST_ROWS = 4  # of racks in the page; elevations of more rows are separate files
@@ -45,6 +46,7 @@ _BODY = """<h1>Plan for {spec}</h1>
 {saving}
 <h2>Cost over the years</h2>
 {upkeep}
+{serving}
 <h2>The floor</h2>
 {floor}
 <h2>Racks</h2>
@@ -64,6 +66,7 @@ def to_html(plan: Plan) -> str:
         cables=_cables(plan.cabling),
         saving=_saving(plan.saving) if plan.saving else "",
         upkeep=_upkeep(plan.upkeep),
+        serving=_serving(plan.serving) if plan.serving else "",
         floor=_floor(plan.cabling),
         racks=_racks(plan.cabling.racks),
         assumptions=_assumptions(plan),
@@ -236,6 +239,32 @@ def _server(item: Item) -> str:
     )
 
 
+# -- a served model ---------------------------------------------------------------------------------------------------
+
+_TRAFFIC_HEADS = {
+    "traffic of a server": "nowrap",
+    "mean": "n nowrap",
+    "busiest second": "n nowrap",
+    "share": "n",
+}
+
+
+def _serving(serving: Serving) -> str:
+    rows = [
+        (
+            flow.name,
+            f"{flow.mean_gbit_s:,.3g} Gbit/s",
+            f"{flow.peak_gbit_s:,.3g} Gbit/s",
+            "" if flow.share is None else f"{flow.share:.2%}",
+        )
+        for flow in serving.flows
+    ]
+    return (
+        f"<h2>Serving</h2><p>{prose(serving.finding)}</p>{table(_TRAFFIC_HEADS, rows)}"
+        f'<p class="note">{prose(serving.note)}</p>'
+    )
+
+
 # -- pictures ---------------------------------------------------------------------------------------------------------
 
 
@@ -294,4 +323,18 @@ def command(plan: Plan) -> str:
         words.append("--optimise")
     if plan.upkeep.run:
         words.append(f"--train {plan.upkeep.run.step.transformer.name}")
+    if plan.serving:
+        words += _serving_words(plan.serving.demand)
     return " ".join(words)
+
+
+def _serving_words(demand: Demand) -> list[str]:
+    """Return the options of a demand that differ from their defaults."""
+    texts = {
+        "input-len": demand.prompt,
+        "output-len": demand.answer,
+        "weights": demand.weights,
+        "slo-ttft": f"{demand.ttft_s:g}s",
+        "slo-tpot": f"{1000 * demand.tpot_s:g}ms",
+    }
+    return [f"--serve {demand.model} --rate {demand.rate:g}", *(f"--{name} {text}" for name, text in texts.items())]

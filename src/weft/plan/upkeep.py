@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from weft.fabric.model import Fabric
     from weft.training.job import Run
     from weft.training.search import Progress
+    from weft.training.site import Site
 
 TOKENS = 1e12  # the unit of training
 _HOURS = 8_766  # in a year
@@ -99,24 +100,31 @@ def train(
     model: str, fabric: Fabric, interconnect: Interconnect, *, seed: int = 1, progress: Progress | None = None
 ) -> Run:
     """Run training of a model on all GPUs of a fabric, with the fastest layout."""
-    from weft.collectives.interconnect import options_of, template_of
-    from weft.collectives.ranks import compute_servers
     from weft.training.job import SEQUENCES_PER_GPU, run_job
     from weft.training.search import search
-    from weft.training.site import Site
     from weft.training.transformer import find
 
-    transformer = find(model)
-    site = Site(
-        name=interconnect.name,
-        fabric=fabric,
-        template=template_of(fabric),
-        servers=len(compute_servers(fabric)),
-        options=options_of(interconnect, seed),
-        interconnect=interconnect,
-    )
+    transformer, site = find(model), site_of(fabric, interconnect, seed)
     fixed = {"global_batch": SEQUENCES_PER_GPU * site.gpus, "seq": transformer.seq}
     return run_job(transformer, search(transformer, site, fixed, progress)[0].layout, site)
+
+
+def site_of(fabric: Fabric, interconnect: Interconnect | None, seed: int = 1) -> Site:
+    """Return all servers of a fabric as a site, by default with the interconnect of their adapters."""
+    from weft.collectives.interconnect import options_of, own_interconnect, template_of
+    from weft.collectives.ranks import compute_servers
+    from weft.training.site import Site
+
+    template = template_of(fabric)
+    chosen = interconnect or own_interconnect(template)
+    return Site(
+        name=chosen.name,
+        fabric=fabric,
+        template=template,
+        servers=len(compute_servers(fabric)),
+        options=options_of(chosen, seed),
+        interconnect=chosen,
+    )
 
 
 def _pair(band: Band | None) -> tuple[float, float] | None:
