@@ -163,8 +163,8 @@ def test_the_finding_has_the_fastest_the_slowest_and_the_prices(found: Compariso
     assert f"times as long with {worst.interconnect.label}." in output
     assert f"The {best.interconnect.label} fabric costs {show_usd(best.bill)} USD" in output
     longer = 100 * (of(found, "ndr").time_us / best.time_us - 1)
-    assert f"NDR InfiniBand takes {longer:.2g} % longer and costs {show_usd(of(found, 'ndr').bill)}." in output
-    assert longer < 10  # a slot of PCIe 5 slows XDR down
+    assert f"NDR InfiniBand takes as long and costs {show_usd(of(found, 'ndr').bill)}." in output
+    assert longer < 0.1  # the sixteen channels of a ring limit both
 
 
 def test_the_cheapest_of_the_fabrics_that_are_about_as_fast_is_named() -> None:

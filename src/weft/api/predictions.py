@@ -171,7 +171,7 @@ def time(
     --------
     >>> row = weft.time("superpod:su=1,servers=4", "all_reduce", "1G")
     >>> round(row.time_us), round(row.bus_gbyte_s), row.choice
-    (5690, 366, 'Ring/Simple/16')
+    (6589, 316, 'Ring/Simple/16')
     """
     from weft.collectives.kinds import Algorithm, Protocol
     from weft.collectives.kinds import collective as find_collective

@@ -41,6 +41,12 @@ def leave_one_out(
     }
 
 
+def bias_and_p90(figures: Sequence[Figure]) -> tuple[str, str]:
+    """Return the cells of a table for the mean error with its sign, and for the 90 % quantile of errors."""
+    errors = np.array([figure.error for figure in figures])
+    return f"{errors.mean():+.1%}", f"{np.quantile(np.abs(errors), 0.9):.1%}"
+
+
 def cluster_rows(
     predictions: Predictions[AnyFigure], errors: Callable[[str, list[AnyFigure]], tuple[str, ...]]
 ) -> list[tuple[str, ...]]:

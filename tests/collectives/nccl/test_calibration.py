@@ -27,8 +27,9 @@ DOCUMENT = Path(__file__).parents[3] / "docs" / "collectives.md"
 MISSES = {
     "h200-5": [8 << 30],
     "h100-ndr-2-ring": [1 << 20, 2 << 20, 4 << 20],
-    "h100-ndr-8": [8 << 20, 1 << 30, 2 << 30, 4 << 30, 8 << 30],
-    "h200-roce-2-gather": [*(1 << power for power in range(10, 17)), 1 << 20, 1 << 30, 2 << 30, 4 << 30, 8 << 30],
+    "h100-ndr-8": [8 << 20, 1 << 30, 2 << 30],
+    "h200-roce-2-gather": [*(1 << power for power in range(10, 17)), 1 << 20],
+    "a100-tcp-2": [32 << 10],
     "b200-ndr-2-gather": [64 << 20],
     "b200-ndr-2-send": [1 << 30, 16 << 30],
     "gb200-nvl-72": [1 << 30],
@@ -42,8 +43,8 @@ def test_promises_are_kept_but_for_the_misses_listed(name: str):
 
 
 def test_the_mean_error_stays_where_it_is():
-    assert mean_error(compare_all()) < 0.105
-    assert mean_error(figure for figure in compare_all() if figure.size_bytes >= 256 << 20) < 0.055
+    assert mean_error(compare_all()) < 0.1
+    assert mean_error(figure for figure in compare_all() if figure.size_bytes >= 256 << 20) < 0.05
     for run in runs():
         assert mean_error(compare(run)) < (0.15 if run.promised and run.name not in MISSES else 0.4), run.name
 

@@ -19,6 +19,7 @@ from weft.collectives.nccl.ideal import TcpNetwork, ideal_networks
 from weft.collectives.nccl.measure import measure
 from weft.collectives.nccl.network import Network, Networks, Pattern
 from weft.collectives.nccl.pairs import channels_per_peer
+from weft.collectives.nccl.refit import with_constant
 from weft.collectives.nccl.times import times
 from weft.collectives.ranks import place
 from weft.errors import ConfigError, UnknownName
@@ -245,10 +246,45 @@ def test_more_channels_help_a_ring_until_the_adapters_are_full(protocol: Protoco
     assert every.time_us == more.time_us
 
 
-def test_rings_fill_the_adapters_with_the_channels_that_nccl_takes():
-    result = estimate(from_server("dgx-h100", nodes=4), Collective.ALL_REDUCE, 8 << 30, algorithm=Algorithm.RING)
-    assert (result.channels, result.bound) == (16, "adapters")
-    assert result.bus_gbyte_s == pytest.approx(8 * 49.0 * times().bandwidth.adapter, rel=0.02)
+def test_a_ring_between_nodes_passes_on_half_of_what_a_channel_takes_and_gives():
+    """16 channels of half of 41.4 GB/s do not fill eight adapters of 400 Gb/s; 24 do, and 16 fill those of 200 Gb/s."""
+
+    def ring(server: str, channels: int | None = None):
+        cluster = from_server(server, nodes=4)
+        return estimate(cluster, Collective.ALL_REDUCE, 16 << 30, algorithm=Algorithm.RING, channels=channels)
+
+    result = ring("dgx-h100")
+    assert (result.channels, result.bound) == (16, "channels")
+    assert result.bus_gbyte_s == pytest.approx(16 * 41.4 / 2, rel=0.02)
+    more = ring("dgx-h100", channels=24)
+    assert more.bound == "adapters"
+    assert more.bus_gbyte_s == pytest.approx(8 * 49.0 * times().bandwidth.adapter, rel=0.02)
+    older = ring("dgx-a100")
+    assert older.bus_gbyte_s == pytest.approx(16 * 24 / 2, rel=0.02)
+
+
+def test_a_tree_between_nodes_waits_for_chunks_that_its_gpus_pass_on():
+    """A chunk goes through seven GPUs up and down, at half of what a channel takes and gives."""
+    cluster = from_server("dgx-h100", nodes=2)
+    size_bytes = 16 * (512 << 10)  # a chunk for each channel
+    tree = {"algorithm": Algorithm.TREE, "protocol": Protocol.SIMPLE, "channels": 16}
+    faster = with_constant(times(), "bandwidth.relay", 1.0)
+    slow, fast = (
+        estimate(cluster, Collective.ALL_REDUCE, size_bytes, fitted=fitted, **tree) for fitted in (times(), faster)
+    )
+    assert slow.time_us - fast.time_us == pytest.approx(14 * (512 << 10) / 41.4 / 1000)
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_ll_starts_later_on_several_channels(nodes):
+    """From one thread block to more a kernel starts a fifth later, whatever the number of nodes."""
+    cluster = from_server("dgx-h100", nodes=nodes)
+    ring = {"algorithm": Algorithm.RING, "protocol": Protocol.LL}
+    one, two, eight = (
+        estimate(cluster, Collective.ALL_GATHER, 1 << 20, channels=channels, **ring).parts["launch"]
+        for channels in (1, 2, 8)
+    )
+    assert two == eight == pytest.approx(1.2 * one)
 
 
 def test_a_tree_is_no_faster_than_nvlink():
@@ -483,4 +519,4 @@ def test_unknown_case_is_refused():
 def test_explanations_say_what_limits():
     text = estimate(from_server("dgx-h100", nodes=8), Collective.ALL_REDUCE, 8 << 30).explain()
     assert "Ring/Simple on 16 channels" in text
-    assert "bound by adapters" in text
+    assert "bound by channels" in text

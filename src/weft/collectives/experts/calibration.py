@@ -13,7 +13,14 @@ from typing import Any
 
 import msgspec
 
-from weft.calibration.cross_validation import CLASS_COLUMNS, Prediction, class_rows, count_in_bands, leave_sources_out
+from weft.calibration.cross_validation import (
+    CLASS_COLUMNS,
+    Prediction,
+    bias_and_p90,
+    class_rows,
+    count_in_bands,
+    leave_sources_out,
+)
 from weft.calibration.figure import Figure, mean_error, summary_cells
 from weft.calibration.run import Run as PublishedRun
 from weft.calibration.run import find_run, read_runs
@@ -21,7 +28,7 @@ from weft.collectives.experts.estimate import Links, fused_times
 from weft.collectives.experts.kernels import Kernel, find_kernel, kernels
 from weft.collectives.experts.routing import CopyPer, Layer
 
-COLUMNS = ("run", "times", "mean error", "worst error", "left out")
+COLUMNS = ("run", "times", "mean error", "worst error", "left out", "bias", "p90", "bands that hold")
 FIGURE_COLUMNS = ("GPUs", "tokens", "call", "measured us", "weft us", "error")
 _FACTORS = tuple(2 ** (step / 16) for step in range(-16, 17))  # tried, times the present value
 _ROUNDS = 3
@@ -125,8 +132,11 @@ def calibration_table() -> tuple[tuple[str, ...], list[tuple[str, ...]], str]:
     """Return columns, a row for each run, and a note."""
     rows = []
     for run in runs():
-        left_out = [figure for figure in left_out_figures() if figure.run == run.name]
-        rows.append((*summary_cells(run.name, compare(run)), f"{mean_error(left_out):.1%}"))
+        own = [prediction for prediction in cross_validate()[run.where] if prediction.figure.run == run.name]
+        left_out = [prediction.figure for prediction in own]
+        in_bands = f"{sum(prediction.is_in_band for prediction in own)} of {len(own)}"
+        errors = f"{mean_error(left_out):.1%}", *bias_and_p90(left_out)
+        rows.append((*summary_cells(run.name, compare(run)), *errors, in_bands))
     inside, count = count_in_bands(cross_validate())
     mean = mean_error(left_out_figures())
     note = (

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from weft.calibration.cross_validation import Prediction, cluster_rows, count_in_bands, leave_one_out
+from weft.calibration.cross_validation import Prediction, bias_and_p90, cluster_rows, count_in_bands, leave_one_out
 from weft.calibration.figure import Figure as PublishedFigure
 from weft.calibration.figure import mean_error, summary_cells
 from weft.calibration.run import Run as PublishedRun
@@ -25,7 +25,7 @@ from weft.sim.engine import Network, Options
 from weft.sim.perftest import prepare
 
 COLUMNS = ("run", "sizes", "mean error", "worst error", "in the band", "promise")
-CLUSTER_COLUMNS = ("cluster", "sizes", "mean error", "in bands of the others")
+CLUSTER_COLUMNS = ("cluster", "sizes", "mean error", "bias", "p90", "in bands of the others")
 Predictions = dict[str, tuple[Prediction["Figure"], ...]]
 
 
@@ -133,7 +133,7 @@ def cross_validate(figures: Sequence[Figure]) -> Predictions:
 
 def cross_validation(predictions: Predictions) -> tuple[list[tuple[str, ...]], str]:
     """Return a row for each cluster, with its figures in bands of the other clusters, and a note."""
-    rows = cluster_rows(predictions, lambda _, own: (f"{mean_error(own):.1%}",))
+    rows = cluster_rows(predictions, lambda _, own: (f"{mean_error(own):.1%}", *bias_and_p90(own)))
     inside, count = count_in_bands(predictions)
     return rows, f"{inside} of {count} figures lie in bands that their cluster had no part in, {inside / count:.0%}"
 

@@ -57,11 +57,12 @@ class Case:
 
     @property
     def base_us(self) -> float:
-        """Return the time until the kernel runs; with LL that of rings and trees depends on the GPU."""
+        """Return the time until the kernel runs; with LL that of rings and trees depends on GPU and thread blocks."""
         if self.row.protocol == Protocol.LL and self.row.algorithm in (Algorithm.RING, Algorithm.TREE):
             generation = self.fitted.of_sm(self.cluster.sm)
             own_us = generation.tree_ll_launch_us if self.row.algorithm == Algorithm.TREE else 0.0
-            return own_us or generation.ll_launch_us
+            several = self.fitted.pipeline.ll_blocks if self.channels > 1 else 1.0
+            return (own_us or generation.ll_launch_us) * several
         base_us = constants().latency_us.base[self.row.algorithm][_PROTOCOLS.index(self.row.protocol)]
         return base_us + (simple_start_us(self.cluster, self.row.protocol, self.fitted) if self.is_closed else 0.0)
 

@@ -13,6 +13,7 @@ from weft.calibration.band import Band
 from weft.calibration.cross_validation import (
     CLASS_COLUMNS,
     Prediction,
+    bias_and_p90,
     class_rows,
     cluster_rows,
     count_in_bands,
@@ -24,7 +25,7 @@ from weft.collectives.nccl.calibration import Figure, compare_all
 from weft.collectives.nccl.refit import left_out_figures
 
 LARGE_BYTES = 256 << 20
-COLUMNS = ("cluster", "times", "mean error", "left out", "from 256 MiB on", "bands that hold")
+COLUMNS = ("cluster", "times", "mean error", "left out", "bias", "p90", "from 256 MiB on", "bands that hold")
 
 
 @cache
@@ -59,7 +60,8 @@ def class_table() -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
 def _error_cells(where: str, figures: list[Figure]) -> tuple[str, ...]:
     fitted = [figure for figure in compare_all() if figure.cluster == where]
     large = _large(figures)
-    return f"{mean_error(fitted):.1%}", f"{mean_error(figures):.1%}", f"{mean_error(large):.1%}" if large else ""
+    large_error = f"{mean_error(large):.1%}" if large else ""
+    return f"{mean_error(fitted):.1%}", f"{mean_error(figures):.1%}", *bias_and_p90(figures), large_error
 
 
 def means() -> tuple[float, float]:

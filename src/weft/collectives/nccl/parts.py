@@ -103,7 +103,7 @@ def _ring_limits(case: Case) -> dict[str, float]:
         channel_gbyte_s = constants().of_sm(cluster.sm).ring_ll128_channel_gbyte_s[_scale(cluster)]
         limits[CHANNELS] = case.search_channels * channel_gbyte_s
     elif cluster.nodes > 1:
-        limits[CHANNELS] = case.channels * block_gbyte_s(cluster)
+        limits[CHANNELS] = case.channels * _relaying_gbyte_s(case)
     if cluster.gpus > 1:
         # Between nodes a ring begins and ends at adapters: one hop of the GPUs' is not on NVLink.
         around = 1.0 if cluster.nodes == 1 or not cluster.nvlink else cluster.gpus / (cluster.gpus - 1)
@@ -112,6 +112,11 @@ def _ring_limits(case: Case) -> dict[str, float]:
         limits[ADAPTERS] = case.adapters_gbyte_s(Pattern.RING)
     factor = case.collective.bus_factor(cluster.ranks)
     return {name: bus_gbyte_s / factor for name, bus_gbyte_s in limits.items()}
+
+
+def _relaying_gbyte_s(case: Case) -> float:
+    """Return the throughput of a thread block that passes data on with Simple: half of what it takes and gives."""
+    return block_gbyte_s(case.cluster) * case.fitted.bandwidth.relay
 
 
 def _inside_gbyte_s(case: Case) -> float:
@@ -201,7 +206,7 @@ def _tree(case: Case) -> Parts:
         crossing_us = case.crossing_us(Pattern.TREE, case.size_bytes / rounds / case.channels)
     pipeline_us = (rounds - 1) * _waiting_us(case, limits, rounds, peers_us)
     if protocol == Protocol.SIMPLE:
-        copy_us = case.size_bytes / rounds / case.channels / block_gbyte_s(cluster) / 1000
+        copy_us = case.size_bytes / rounds / case.channels / _relaying_gbyte_s(case) / 1000
         pipeline_us += 2 * n_peers * copy_us
     if levels:
         pipeline_us += (2 * levels - 1) * case.size_bytes / rounds / limits[ADAPTERS] / 1000
@@ -309,7 +314,7 @@ def _collnet_chain(case: Case) -> Parts:
     hops = 2 * (cluster.gpus - 1)
     data = case.data(_collnet_limits(case))
     rounds = _rounds(case, case.fitted.chunk["collnet-chain"], case.channels, cluster.gpus)
-    copy_us = case.size_bytes / rounds / case.channels / block_gbyte_s(cluster) / 1000
+    copy_us = case.size_bytes / rounds / case.channels / _relaying_gbyte_s(case) / 1000
     return case.parts(data, hops * case.inside_us + case.crossing_us(Pattern.TREE), hops * copy_us + data[1] / rounds)
 
 

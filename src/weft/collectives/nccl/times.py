@@ -14,6 +14,7 @@ class Bandwidth(Sourced, frozen=True, forbid_unknown_fields=True, kw_only=True):
     nvls: float
     nvls_gpus: int
     adapter: float
+    relay: float
 
 
 class Pipeline(Sourced, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -24,6 +25,7 @@ class Pipeline(Sourced, frozen=True, forbid_unknown_fields=True, kw_only=True):
     simple_peer: float
     blackwell_hop: float
     pcie_hop: float
+    ll_blocks: float
 
 
 class GenerationTimes(Sourced, frozen=True, forbid_unknown_fields=True, kw_only=True):
