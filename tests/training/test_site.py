@@ -30,6 +30,29 @@ def test_a_gpu_has_the_changes_of_its_server_template(tmp_path):
     assert find_site(f"star:hosts=2,server={path}").gpu == limited.gpu
 
 
+@pytest.mark.parametrize(
+    ("gpus", "racks"),
+    [
+        (64, (1, "gb200-nvl72")),
+        (72, (1, "gb200-nvl72")),
+        (144, (2, "gb200-nvl72")),
+        (128, (2, "gb200-nvl64")),
+        (576, (8, "gb200-nvl72")),
+        (512, (8, "gb200-nvl64")),
+    ],
+)
+def test_jobs_that_do_not_fill_racks_use_sixteen_trays_of_each(gpus, racks):
+    """As published jobs do: 64 of 72 GPUs. What fills whole racks, or a part of one, stays."""
+    site = find_site(gpus=gpus, server="gb200-nvl72")
+    assert (site.servers, site.template.name) == racks
+    assert site.gpus == gpus
+
+
+def test_racks_without_a_fitting_number_of_trays_are_refused():
+    with pytest.raises(ConfigError, match="100 is not a multiple of the 72 GPUs of a gb200-nvl72; nearest: 72 or 128"):
+        find_site(gpus=100, server="gb200-nvl72")
+
+
 def test_a_power_limit_slows_the_step_and_widens_its_band(tmp_path):
     path = tmp_path / "limited.yaml"
     path.write_text("like: dgx-h100\ngpu_changes: {power_limit_w: 500}\n")

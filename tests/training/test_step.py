@@ -84,6 +84,14 @@ def test_expert_exchange_overlaps_with_another_micro_batch():
     assert hidden.parts["products"] == output.parts["products"]
 
 
+def test_tokens_in_fp8_halve_the_way_to_experts_alone():
+    """A byte for each element and 4 for 128 of them, not two bytes each; the way back and starts stay as they are."""
+    arguments = {"model": "mixtral-8x7b", "ep": 8, "etp": 1, "seq": 8192}
+    usual, short = step(**arguments), step(**arguments, fp8_dispatch=True)
+    assert (1 + (1 + 4 / 128) / 2) / 2 < short.parts["ep"] / usual.parts["ep"] < 0.8
+    assert short.parts["products"] == usual.parts["products"]
+
+
 def test_a_pipeline_has_its_bubble_and_virtual_stages_cut_it():
     plain, cut = (step("gpt3-175b", gpus=128, tp=4, pp=8, vp=vp, seq=2048, global_batch=64) for vp in (1, 4))
     assert plain.parts["bubble"] / plain.step_s > 0.2

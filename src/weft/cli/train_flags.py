@@ -63,6 +63,8 @@ class Cut:
     dispatcher: str | None = None
     """Exchange of tokens with experts: deepep, one copy for each server (also HybridEP); alltoall, one for each expert;
     or allgather. [deepep, as the framework]"""
+    fp8_dispatch: OnOrOff = None
+    """Send tokens to their experts in FP8 with scales, as DeepSeek-V3 was trained; they come back in 16 bits. [off]"""
     imbalance: float | None = None
     """Tokens of the GPU with the busiest experts over the mean. [1]"""
     cuda_graphs: str | None = None

@@ -22,6 +22,7 @@ def without_effect(layout: Layout, transformer: Transformer) -> dict[str, str]:
         "overlap_moe": (layout.ep == 1 and layout.expert_tp == 1, "ep = 1: no token leaves its GPU"),
         "etp": (not transformer.experts, dense),
         "dispatcher": (layout.ep == 1, "ep = 1: no token leaves its GPU"),
+        "fp8_dispatch": (layout.ep == 1, "ep = 1: no token leaves its GPU"),
         "imbalance": (not transformer.experts, dense),
         "cuda_graphs": (not transformer.experts, f"{dense}, and the GPU never waits for launches of other layers"),
         "lora_modules": (not layout.lora, "without lora all weights are trained"),
@@ -32,5 +33,5 @@ def without_effect(layout: Layout, transformer: Transformer) -> dict[str, str]:
     if layout.tp > 1 and not layout.sequence_parallel:
         idle["tp_comm_overlap"] = True, "without sequence_parallel nothing overlaps the all-reduce of a tensor group"
     if not transformer.experts:
-        idle["overlap_moe"] = idle["dispatcher"] = True, dense
+        idle["overlap_moe"] = idle["dispatcher"] = idle["fp8_dispatch"] = True, dense
     return {field: why for field, (holds, why) in idle.items() if holds}

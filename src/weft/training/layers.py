@@ -28,6 +28,7 @@ SCAN_TOKENS = 2048
 # Bytes of each element, forward and backward, that would take as long as the kernels around experts with biases: they
 # took 2.08 and 2.66 ms (bias) and 1.41 and 2.87 ms (clamp) on an H200 with 65,536 rows of 2,880 and of 5,760 elements.
 _BIAS_BYTES, _CLAMP_BYTES = (39, 50), (13, 27)
+_FP8_SHARE = (1 + 4 / 128) / BF16_BYTES  # bytes of a token in FP8, with a scale of 4 bytes for 128 elements
 _ACCUMULATE_BYTES = 2 * FP32_BYTES  # a gradient is read and written to add up micro-batches
 
 
@@ -296,9 +297,10 @@ class Layers:
         # Sorted by expert; for an all-to-all before by GPU; copied for FP8, which multiplies whole groups of rows.
         sorts = 1 + (layout.dispatcher != "deepep" and 1 < layout.ep < transformer.experts)
         sorts += layout.precision in NARROW
-        for _ in range(2):  # there and back: sorted, sent, and gathered in the tensor group of the expert
+        # To the experts and back (backward: gradients to them and back): sorted, sent, gathered in their tensor group.
+        for share in (_FP8_SHARE if layout.fp8_dispatch else 1.0, 1.0):
             self._pass(time, sorts * 2 * transformer.hidden * transformer.topk / self._cut, backward)
-            time.add("ep", self.over.time_s("ep", kind, exchanged_bytes))
+            time.add("ep", self.over.time_s("ep", kind, share * exchanged_bytes))
         if layout.expert_tp > 1:
             gathered = sent_bytes * layout.expert_tp
             for kind in (Collective.ALL_GATHER, Collective.REDUCE_SCATTER):

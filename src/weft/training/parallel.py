@@ -66,6 +66,7 @@ class Layout:
     overlap_p2p: bool = True
     overlap_moe: bool = False  # experts' exchanges behind another micro-batch's compute (DualPipe, Megatron's 1F1B)
     dispatcher: str = "deepep"  # a token goes once to each server with experts of it; alltoall: once to each expert
+    fp8_dispatch: bool = False  # tokens go to experts in FP8 with scales, and come back in 16 bits (DeepSeek-V3)
     imbalance: float = 1.0  # tokens of the GPU with the busiest experts over the mean
     cuda_graphs: str = "none"  # kernels that the host launches as one graph
     lora: int = 0  # rank of LoRA adapters, which alone are trained; 0: all parameters are

@@ -162,6 +162,7 @@ def find_site(
     if gpus is None and not servers:
         raise ConfigError(f"{interconnect.name} has no fixed size: give --gpus, as in --gpus 1024")
     total = gpus if gpus is not None else int(servers) * template.gpus
+    template = _filled_rack(total, template)
     count = _servers(total, template)
     cabled = build(respec("superpod:su=1", interconnect, template, count), interconnect)
     whole = catalog.server(template.name)
@@ -209,14 +210,31 @@ def _part(gpus: int, template: catalog.Server) -> int | None:
     return gpus if gpus < template.gpus else None
 
 
+def _filled_rack(gpus: int, template: catalog.Server) -> catalog.Server:
+    """Return the template; for GPUs that do not fill its racks, the same rack with spare trays if they fill that."""
+    if gpus <= template.gpus or gpus % template.gpus == 0:
+        return template
+    return next((rack for rack in _spared(template) if gpus % rack.gpus == 0), template)
+
+
+def _spared(template: catalog.Server) -> list[catalog.Server]:
+    """Return the racks of the catalog that are this one with some trays kept spare, the fullest first."""
+    same = (template.gpu, template.adapter, template.gpu_changes)
+    racks = [rack for rack in catalog.servers() if rack.trays > 1 and rack.gpus < template.gpus and template.trays > 1]
+    return sorted(
+        (rack for rack in racks if (rack.gpu, rack.adapter, rack.gpu_changes) == same), key=lambda rack: -rack.gpus
+    )
+
+
 def _servers(gpus: int, template: catalog.Server) -> int:
     """Return how many servers have so many GPUs: part of one, or all of each."""
     each = template.gpus
     if 1 <= gpus < each:
         return 1
     if gpus < 1 or gpus % each:
-        below = gpus // each * each
-        near = f"{below} or {below + each}" if below > 0 else f"{each}"
+        sizes = [each, *(rack.gpus for rack in _spared(template))]
+        below, above = max(gpus // size * size for size in sizes), min(-(-gpus // size) * size for size in sizes)
+        near = f"{below} or {above}" if below > 0 else f"{each}"
         raise ConfigError(f"--gpus {gpus} is not a multiple of the {each} GPUs of a {template.name}; nearest: {near}")
     return gpus // each
 
