@@ -365,3 +365,8 @@ def test_a_lease_is_shown_in_whole_seconds_and_at_least_one(now_s, lease):
 )
 def test_a_service_yields_to_its_owner_and_to_its_key(service_key, key, guid, expected):
     assert Service(ServiceRecord(service_key=service_key), None, owner=1).yields_to(key, guid) is expected
+
+
+def test_keys_are_the_same_in_every_version():
+    """Managers of different versions that share an M_Key trust each other."""
+    assert (sm_key_of(5, 1, 0), own_sa_key(Options(), 5)) == (0xA9B9C399AFD25C27, 0x701B65A85111F09D)

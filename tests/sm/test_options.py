@@ -247,6 +247,12 @@ def test_an_m_key_must_be_renewed_before_its_lease_ends():
     with pytest.raises(ConfigError, match=r"opensm\.conf: sweep_interval 10 is refused with m_key_lease_period 10"):
         parse("m_key_protection_level 2", "m_key_lease_period 10")
     assert parse("m_key_protection_level 2", "m_key_lease_period 11").m_key_lease_period_s == 11
+    level = "m_key_protection_level 2"
+    assert parse(level, "m_key_lease_period 2", "sweep_interval 1").sweep_interval_s == 1
+    with pytest.raises(ConfigError, match="sweep_interval 0 is refused"):
+        parse(level, "m_key_lease_period 2", "sweep_interval 0")
+    for line in ("m_key_lease_period 0", "m_key_protection_level 0"):  # there is nothing to renew
+        assert parse(level, "m_key_lease_period 10", line).sweep_interval_s == 10
 
 
 def test_options_from_elsewhere_are_held_to_the_same_rules():

@@ -138,6 +138,14 @@ def test_a_refusal_or_a_silent_node_makes_another_sweep_due(interval_s, wait_s, 
     assert manager._light_s == (manager.state.clock() + interval_s if interval_s else math.inf)
 
 
+@pytest.mark.parametrize(("due_s", "flaps_s", "sweep_s"), [(math.inf, 5.0, 5.0), (3.0, 5.0, 3.0), (7.0, 5.0, 5.0)])
+def test_a_sweep_is_due_when_a_link_that_flapped_may_be_used_again(manager, monkeypatch, due_s, flaps_s, sweep_s):
+    monkeypatch.setattr(type(manager.state.flaps), "next_due_s", lambda _: flaps_s)
+    manager._sweep_s = due_s
+    manager._swept(manager.report, [], 0.1, 7)
+    assert manager._sweep_s == sweep_s
+
+
 def test_a_subscriber_that_does_not_answer_a_report_is_removed(manager):
     address = Address(7)
     manager.state.subscriptions.subscribe(1, InformInfo(), address)

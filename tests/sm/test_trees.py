@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from types import SimpleNamespace
 
 import networkx as nx
 import numpy as np
@@ -19,7 +20,7 @@ from weft.routing.engine import Options as RoutingOptions
 from weft.routing.route import route
 from weft.sm.discovery.known import carried_over
 from weft.sm.mcast.groups import RECEIVES
-from weft.sm.mcast.trees import _found_top, _may_differ, _room, _wide, fill_trees, upload_multicast
+from weft.sm.mcast.trees import _found_top, _may_differ, _room, _wide, _write_top, fill_trees, upload_multicast
 from weft.sm.port_info import activate, arm, wanted_settings
 from weft.sm.ucast.lids import choose_lids
 from weft.wire.bulk import column, fill
@@ -390,3 +391,46 @@ def test_a_table_that_grows_by_words_keeps_its_columns():
     assert (grown[:, :, :1] == table).all()
     assert not grown[:, :, 1].any()
     assert _wide(table, 64, 1) is table
+
+
+@pytest.mark.parametrize(
+    ("columns", "cap", "top", "routes_top", "takes", "written"),
+    [
+        (32, 4096, 0xBFFF, 63, True, 0xC01F),
+        (64, 40, 0xBFFF, 63, True, 0xC027),
+        (32, 4096, 0xC01F, 63, True, None),  # it is so already
+        (32, 0, 0xBFFF, 63, True, None),
+        (32, 4096, 0xBFFF, -1, True, None),  # the switch did not take its SwitchInfo
+        (32, 4096, 0xBFFF, 0, True, 0xC01F),
+        (32, 4096, 0xBFFF, 63, False, 0xC01F),
+    ],
+)
+def test_the_top_of_a_multicast_table_is_written_without_clearing_a_change_of_ports(
+    columns, cap, top, routes_top, takes, written
+):
+    view = Desk("star:hosts=2").view
+    contents, sent, refused = carried_over(None, view), [], set()
+    switch = int(np.flatnonzero(view.is_switch)[0])
+    fill(view.port_info, PortInfo.capability_mask, int(Capability.IS_MULTICAST_FDB_TOP_SUPPORTED))
+    for field, value in (
+        (SwitchInfo.multicast_fdb_cap, cap),
+        (SwitchInfo.multicast_fdb_top, top),
+        (SwitchInfo.port_state_change, 1),
+    ):
+        fill(view.switch_info, field, value)
+    contents.top[:] = routes_top
+
+    def put(route, attribute, modifier, data):
+        sent.extend((attribute, modifier, SwitchInfo.unpack(row.tobytes())) for row in data)
+        return data, np.full(len(data), takes)
+
+    _write_top(SimpleNamespace(set=put), view, contents, columns, refused)
+    assert [(attribute, modifier) for attribute, modifier, _ in sent] == [(SmpAttribute.SWITCH_INFO, 0)] * (
+        written is not None
+    )
+    for *_, info in sent:
+        assert (info.multicast_fdb_top, info.linear_fdb_top, info.port_state_change) == (written, routes_top, 0)
+    assert refused == (set() if takes else {switch})
+    left = SwitchInfo.unpack(view.switch_info[switch].tobytes())
+    assert left.multicast_fdb_top == (written if written and takes else top)
+    assert left.port_state_change == 1
