@@ -762,3 +762,18 @@ def test_handover_goes_along_the_path_since_lids_of_two_subnets_may_clash() -> N
     assert (mad[1], to) == (0x81, HERE)
     assert DirectedSmp.m_key.get(mad) == 3
     assert DirectedSmp.initial_path.get(mad)[:3] == bytes([0, 1, 2])
+
+
+@pytest.mark.parametrize(
+    ("options", "m_key", "advice"),
+    [
+        ({"sm_key": 1}, 0, "give both the same sm_key"),
+        ({"sm_key": 1, "m_key": 5}, 5, "give both the same sm_key"),
+        ({}, 5, "give both the same m_key_file"),
+    ],
+)
+def test_the_advice_for_managers_that_do_not_trust_each_other_names_the_key(options, m_key, advice) -> None:
+    bench = Bench(**options)
+    bench.election._m_key = lambda: m_key
+    bench.election.found_others([other(state=MASTER, sm_key=2, **HIGHER)])
+    assert bench.said[0][1].endswith(f"it is ignored; {advice}")

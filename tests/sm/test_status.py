@@ -17,7 +17,7 @@ from weft.errors import FileError, SubnetError
 from weft.mad.carrier import HERE, Address
 from weft.mad.walk import walk
 from weft.sm import drift
-from weft.sm.discovery.known import carried_over
+from weft.sm.discovery.known import _same_nodes, carried_over
 from weft.sm.discovery.view import View, make_view, without_links
 from weft.sm.drift import DriftChecks, find_drift
 from weft.sm.events import Event, Log
@@ -389,3 +389,48 @@ def test_keys_of_another_master_are_noted_where_they_were_read_and_are_to_be_wri
     held[host, 0] = 0x8101
     note_foreign_keys(state, discovered, contents, pkeys)
     assert len(state.log.recent) == 1
+
+
+def test_tables_of_nodes_that_stay_are_known_when_others_go(discovered):
+    """Each row holds a number of its own, so one that is carried to another node is noticed."""
+    before = carried_over(None, discovered)
+    tables, fabric = before.tables, discovered.fabric
+    random = np.random.default_rng(3)
+    tables.lft = random.integers(0, 9, (len(tables.lft), 70)).astype(np.uint8)
+    tables.mft = random.integers(0, 1 << 16, (len(tables.lft), 32, 1)).astype(np.uint16)
+    tables.vl_arbitration[:] = random.integers(0, 15, tables.vl_arbitration.shape)
+    tables.pkey[:] = random.integers(0, 1 << 16, tables.pkey.shape)
+    tables.sl2vl[:] = random.integers(0, 15, tables.sl2vl.shape)
+    before.keys[:] = True
+    lost = np.array([fabric["h1/1"].slot, fabric["leaf2/3"].slot, fabric["leaf2/4"].slot])
+    now = without_links(discovered, lost, ())
+    assert len(now.fabric.nodes) < len(fabric.nodes)
+    after = carried_over(before, now)
+    for name, node in now.fabric.node_index.items():
+        old = fabric.node_index[name]
+        row, row_before = (part.tables.switch_row[at] for part, at in ((after, node), (before, old)))
+        if row >= 0:
+            assert (after.tables.lft[row] == tables.lft[row_before]).all()
+            assert (after.tables.mft[row] == tables.mft[row_before]).all()
+        count = int(now.fabric.nodes.n_ports[node]) + 1
+        here, there = int(now.fabric.first_port[node]), int(fabric.first_port[old])
+        for field in ("vl_arbitration", "pkey"):
+            assert (
+                getattr(after.tables, field)[here : here + count] == getattr(tables, field)[there : there + count]
+            ).all()
+        assert after.keys[here : here + count].all()
+        pairs = count**2 if row >= 0 else count
+        here, there = int(after.tables.first_pair[node]), int(tables.first_pair[old])
+        assert (after.tables.sl2vl[here : here + pairs] == tables.sl2vl[there : there + pairs]).all()
+
+
+def test_a_node_with_another_number_of_ports_is_another_node(discovered):
+    before = carried_over(None, discovered)
+    node = discovered.fabric.node_index["h2"]
+    n_ports = discovered.fabric.nodes.n_ports.copy()
+    n_ports[node] = 2
+    other = SimpleNamespace(nodes=SimpleNamespace(guid=discovered.fabric.nodes.guid, n_ports=n_ports))
+    new, old = _same_nodes(discovered.fabric, other)  # type: ignore[arg-type]
+    assert (new == old).all()
+    assert set(range(len(n_ports))) - set(new.tolist()) == {node}
+    assert len(before.fresh) == len(n_ports)
