@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
+from contextlib import nullcontext
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -14,6 +16,7 @@ from weft.mad import faults
 from weft.sm.mcast.groups import BLOCK, Groups, _as_record
 from weft.sm.pkey.partitions import NO_FILE, Group, Partition, Partitions
 from weft.sm.pkey.partitions_conf import parse_partitions
+from weft.sm.sa.groups import _check_order, _Refused
 from weft.wire.bulk import fill
 from weft.wire.mad import Method
 from weft.wire.notice import GmpNotice, Trap
@@ -465,3 +468,76 @@ def test_freed_mlids_wait_longest():
         groups.leave(group, 1)
     following = [groups.create(MCMemberRecord(mgid=number + 10)).mlid - 0xC000 for number in range(BLOCK)]
     assert following == [*range(3, BLOCK), 0, 1, BLOCK]
+
+
+# -- rules one by one -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("selector", "fits"),
+    [
+        (Selector.GREATER_THAN, [True, False, False]),
+        (Selector.LESS_THAN, [False, False, True]),
+        (Selector.EXACTLY, [False, True, False]),
+        (Selector.BEST, [True, True, True]),
+    ],
+)
+def test_a_group_is_compared_with_the_value_that_a_query_asks_for(selector, fits):
+    for requested, is_good in zip((3, 4, 5), fits, strict=True):
+        with nullcontext() if is_good else pytest.raises(_Refused, match="the group's MTU is not what was asked for"):
+            _check_order("MTU", selector, 4, requested)
+
+
+def test_an_own_prefix_and_the_default_one_name_ports_of_the_subnet(desk):
+    own = 0xFEC0_0000_0000_0007
+    desk.state.options = replace(desk.state.options, subnet_prefix=own)
+    for prefix, status in ((own, 0), (Gid.LINK_LOCAL_PREFIX, 0), (own + 1, SaStatus.INVALID_GID)):
+        gid = int(Gid.of(desk.guid("h1"), prefix))
+        assert join(desk, JOIN, mgid=BROADCAST, port_gid=gid)[0] == status
+    (mine,) = table(desk, names="mgid", sm_key=SA_KEY, mgid=BROADCAST)
+    assert mine.port_gid == int(Gid.of(desk.guid("h1"), own))
+
+
+def test_members_are_found_by_their_state(desk):
+    join(desk, mgid=GOOD, join_state=1)
+    join(desk, JOIN, "h2", mgid=GOOD, join_state=2)
+    join(desk, JOIN, "h3", mgid=GOOD, join_state=3)
+    for state, host in ((1, "h1"), (2, "h2"), (3, "h3")):
+        (found,) = table(desk, names="mgid join_state", sm_key=SA_KEY, mgid=GOOD, join_state=state)
+        assert (found.port_gid, found.join_state, found.scope) == (desk.gid(host), state, 2)
+    assert table(desk, names="mgid join_state", sm_key=SA_KEY, mgid=GOOD, join_state=4) == []
+
+
+def test_a_made_mgid_is_one_that_no_group_has():
+    groups = Groups(_serial=0xFFFF_FFFF)
+    prefix = 0xFE80 << 48
+    first = groups.new_mgid(2, prefix)
+    assert first == 0xFF12_A01B << 96 | prefix << 32 | 0xFFFF_FFFF
+    groups.create(MCMemberRecord(mgid=0xFF12_A01B << 96 | prefix << 32))
+    assert groups.new_mgid(2, prefix) == 0xFF12_A01B << 96 | prefix << 32 | 1
+    assert groups.new_mgid(5, prefix) == 0xFF15_A01B << 96 | prefix << 32 | 2
+
+
+def test_all_members_that_left_a_partition_are_removed_and_groups_that_end_are_returned():
+    groups = Groups()
+    ending, going_on = (groups.create(MCMemberRecord(mgid=number, p_key=0x8001)) for number in (1, 2))
+    for guid in (11, 12, 13):
+        groups.join(ending, guid, 1)
+        groups.join(going_on, guid, 1)
+    groups.join(going_on, 20, 2)
+    groups.join(going_on, 21, 8)
+    assert groups._drop_strangers({1: {20, 21}}) == [ending]
+    assert [*groups.by_mgid.values()] == [going_on]
+    assert [*going_on.members] == [20, 21]
+    assert groups._drop_strangers({}) == [going_on]
+    assert groups.by_mgid == {}
+
+
+@pytest.mark.parametrize(
+    ("states", "is_alive"), [([], False), ([1], True), ([8], True), ([2], False), ([4, 2], False), ([2, 1], True)]
+)
+def test_a_group_lives_while_it_has_a_full_member(states, is_alive):
+    group = Groups().create(MCMemberRecord(mgid=1))
+    for guid, state in enumerate(states, 1):
+        Groups().join(group, guid, state)
+    assert group.is_alive is is_alive
