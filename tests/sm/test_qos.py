@@ -268,3 +268,108 @@ def test_high_priority_goes_first_without_limit_and_strays_do_not():
 def test_shares_that_do_not_go_are_refused(shares):
     with pytest.raises(ConfigError, match="refused"):
         from_shares(shares)
+
+
+# -- writing ----------------------------------------------------------------------------------------------------------
+
+
+class Ports:
+    """A sender that notes the modifiers of writes by attribute, and refuses those with these modifiers."""
+
+    def __init__(self, *refused: int) -> None:
+        self.refused, self.written = refused, {}
+
+    def set(self, route, attribute, modifier, data):
+        self.written.setdefault(attribute, []).extend(zip(modifier.tolist(), data[:, 0].tolist(), strict=True))
+        return data, np.array([int(each) not in self.refused for each in modifier], bool)
+
+    def modifiers(self, attribute) -> list[int]:
+        return sorted(modifier for modifier, _ in self.written.get(attribute, []))
+
+
+SL2VL, ARBITRATION = SmpAttribute.SL_TO_VL_MAPPING_TABLE, SmpAttribute.VL_ARBITRATION_TABLE
+
+
+@pytest.fixture
+def pair():
+    """A switch with ports 1 and 2 to hosts; all ports have 8 entries in the low table of arbitration alone."""
+    builder = FabricBuilder("pair")
+    switch = builder.add_nodes(NodeKind.SWITCH, ["sw"], n_ports=4)
+    builder.add_links(builder.add_nodes(NodeKind.HCA, ["h1", "h2"], n_ports=1), 1, switch, [1, 2], "NDR")
+    view = Desk(builder.build()).view
+    fill(view.port_info, PortInfo.vl_arbitration_low_cap, 8)
+    fill(view.port_info, PortInfo.vl_arbitration_high_cap, 0)
+    fill(view.switch_info, SwitchInfo.enhanced_port_0, 0)
+    fill(view.switch_info, SwitchInfo.optimized_sl_to_vl_mapping_programming, 1)
+    view.fabric.tables.sl2vl[:] = 3
+    view.fabric.tables.vl_arbitration[:] = 5
+    return view
+
+
+def test_only_tables_that_differ_are_written_again(pair):
+    contents, sender = carried_over(None, pair), Ports()
+    assert upload_vl_tables(sender, pair, contents) == []
+    assert sender.modifiers(SL2VL) == [0, 0, ALL_INPUTS | 1, ALL_INPUTS | 2]
+    assert sender.modifiers(ARBITRATION) == [1 << 16, 1 << 16, 1 << 16 | 1, 1 << 16 | 2]
+    assert {value for _, value in sender.written[SL2VL]} == {0x33}
+    assert {value for _, value in sender.written[ARBITRATION]} == {5}
+    assert contents.vl_tables.all()
+    sender = Ports()
+    assert (upload_vl_tables(sender, pair, contents), sender.modifiers(SL2VL), sender.modifiers(ARBITRATION)) == (
+        [],
+        [],
+        [],
+    )
+    host, tables = pair.fabric["h2/1"], pair.fabric.tables
+    tables.sl2vl[tables.first_pair[pair.fabric.node_index["h2"]] + 1, 7] = 4
+    tables.vl_arbitration[host.slot, 0, 3] = 6
+    assert upload_vl_tables(sender, pair, contents) == []
+    assert (sender.modifiers(SL2VL), sender.modifiers(ARBITRATION)) == ([0], [1 << 16])
+    fill(pair.port_info, PortInfo.vl_arbitration_high_cap, 40)
+    tables.vl_arbitration[:, 1] = 9
+    sender = Ports()
+    upload_vl_tables(sender, pair, contents)
+    assert sender.modifiers(SL2VL) == []
+    assert sender.modifiers(ARBITRATION) == sorted([block << 16 | port for block in (3, 4) for port in (0, 0, 1, 2)])
+
+
+@pytest.mark.parametrize("attribute", [SL2VL, ARBITRATION])
+def test_a_port_that_refuses_a_table_is_named_and_its_node_is_written_whole_again(pair, attribute):
+    refused = ALL_INPUTS | 2 if attribute == SL2VL else 1 << 16 | 2
+    contents, sender = carried_over(None, pair), Ports(refused)
+    assert upload_vl_tables(sender, pair, contents) == ["sw/2"]
+    assert [pair.fabric.nodes.name[node] for node in np.flatnonzero(~contents.vl_tables)] == ["sw"]
+    sender = Ports()
+    assert upload_vl_tables(sender, pair, contents) == []
+    assert sender.modifiers(SL2VL) == [ALL_INPUTS | 1, ALL_INPUTS | 2]
+    assert sender.modifiers(ARBITRATION) == [1 << 16 | 1, 1 << 16 | 2]
+    assert contents.vl_tables.all()
+
+
+def test_rows_that_depend_on_the_input_are_written_one_by_one(pair):
+    tables = pair.fabric.tables
+    first = int(tables.first_pair[pair.fabric.node_index["sw"]])
+    tables.sl2vl[first + 1 * 5 + 2] = 4  # from port 1 to port 2
+    contents, sender = carried_over(None, pair), Ports()
+    upload_vl_tables(sender, pair, contents)
+    assert sender.modifiers(SL2VL) == [0, 0, 0x002, 0x102, ALL_INPUTS | 1]
+    sender = Ports()
+    tables.sl2vl[first + 0 * 5 + 2] = 6  # of packets of the switch itself
+    upload_vl_tables(sender, pair, contents)
+    assert sender.written[SL2VL] == [(0x002, 0x66)]
+
+
+def test_without_lanes_nothing_is_written(pair):
+    vars(pair.fabric.tables).pop("sl2vl")
+    vars(pair.fabric.tables).pop("vl_arbitration")
+    contents, sender = carried_over(None, pair), Ports()
+    contents.vl_tables[:] = True
+    assert (upload_vl_tables(sender, pair, contents), sender.written) == ([], {})
+    assert not contents.vl_tables.any()
+
+
+def test_an_enhanced_port_0_has_arbitration(pair):
+    fill(pair.switch_info, SwitchInfo.enhanced_port_0, 1)
+    sender = Ports()
+    upload_vl_tables(sender, pair, carried_over(None, pair))
+    assert sender.modifiers(ARBITRATION) == [1 << 16, 1 << 16, 1 << 16, 1 << 16 | 1, 1 << 16 | 2]
