@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
 import pytest
 
 from weft.errors import ConfigError
@@ -51,3 +55,27 @@ def test_an_ndr_pod_pays_for_the_end_of_the_row_between_switches(finding: Findin
 def test_values_out_of_range_are_refused(wrong: dict[str, int]) -> None:
     with pytest.raises(ConfigError, match="must be 1"):
         cable_plan.run(**wrong)
+
+
+def test_a_search_starts_from_the_place_with_the_fewest_optical_cables(monkeypatch):
+    optical = {cable_plan.END: 9, cable_plan.TOP: 3, cable_plan.MIDDLE: 5}
+    started = []
+
+    def plan(room: object) -> Any:
+        place = next(place for place, each in cable_plan._ROOMS.items() if each is room)
+        return SimpleNamespace(optical=np.arange(20) < optical[place], racks=place)
+
+    monkeypatch.setattr(cable_plan, "load", lambda spec: spec)
+    monkeypatch.setattr(cable_plan, "place", lambda fabric, room: room)
+    monkeypatch.setattr(cable_plan, "cable", plan)
+
+    def search(racks: str, prices: object, *, seed: int) -> Any:
+        started.append((racks, seed))
+        return SimpleNamespace(after=plan(cable_plan._ROOMS[racks]))
+
+    monkeypatch.setattr(cable_plan, "optimise", search)
+    monkeypatch.setattr(cable_plan, "_count", lambda plan, prices: {"optical": int(plan.optical.sum())})
+    places = cable_plan._places("x", None, 7)  # type: ignore[arg-type]
+    assert started == [(cable_plan.TOP, 7)]
+    optical[cable_plan.SEARCHED] = 3
+    assert places == {place: {"optical": count} for place, count in optical.items()}
