@@ -129,7 +129,7 @@ def test_every_list_has_a_table_and_the_same_as_json(name):
 @pytest.mark.parametrize(
     ("arguments", "columns", "rows"),
     [
-        (("links",), {"name", "rate_gbit_s.4x", "source"}, 27),
+        (("links",), {"name", "rate_gbit_s.4x", "source"}, 30),
         (("topologies", "star"), {"name", "parameters.name", "parameters.default"}, None),
         (("show", "star:hosts=4", "leaf1"), {"port", "peer", "rate_gbit_s"}, None),
         (("show", "superpod:su=1"), {"table", "switches", "between", "count"}, 9),
@@ -142,7 +142,7 @@ def test_every_list_has_a_table_and_the_same_as_json(name):
             2,
         ),
         (("sim", "star:hosts=4"), {"seed", "goodput_gbit_s", "latency_us.p50"}, 1),
-        (("scenario",), {"scenario", "question"}, 14),
+        (("scenario",), {"scenario", "question"}, 15),
     ],
 )
 def test_every_table_is_there_as_csv(arguments, columns, rows):

@@ -8,3 +8,5 @@ constants         RCCL's own constants, and fitted times
 
 `weft.collectives.nccl.estimate` comes here for GPUs with an architecture of AMD's.
 """
+
+__all__ = ["band", "calibration", "constants", "estimate", "tuning"]
