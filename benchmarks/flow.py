@@ -83,6 +83,7 @@ def measure(messages: int) -> Iterator[dict[str, float]]:
                 "exact_s": exact_s,
                 "flow_us_per_message": flow_s / len(traffic) * 1e6,
                 "packet_over_flow": packet_s / flow_s,
+                "mean_error": float(np.abs(flow.latency_ps / exact_ps - 1).mean()),
                 "error": float(np.abs(flow.latency_ps / exact_ps - 1).max()),
             }
 
@@ -90,7 +91,7 @@ def measure(messages: int) -> Iterator[dict[str, float]]:
 def run_exactly(fabric: Fabric, traffic: Traffic, options: Options) -> NDArray[np.int64]:
     """Run flows without a tolerance of rates and return the latency of each message."""
     state = plan(fabric, traffic, options).state
-    state.run.until_ps, state.run.tolerance = FOREVER_PS, EXACT
+    state.run.until_ps, state.run.tolerance, state.run.batch_ps = FOREVER_PS, EXACT, 0
     run_moments(state, 1 << 40)
     latency_ps: NDArray[np.int64] = state.messages.finish_ps - state.messages.start_ps
     return latency_ps

@@ -49,14 +49,6 @@ def test_messages_of_few_packets_run_as_packets_however_many_they_are(monkeypatc
     assert choose_engine(fabric, uniform(fabric, size_bytes=1 << 20), Options())[0].name == "flow"
 
 
-def test_messages_that_start_one_by_one_run_as_packets_up_to_a_larger_size(monkeypatch):
-    fabric = routed(TREE)
-    monkeypatch.setattr("weft.sim.auto.AFFORDABLE_HOPS", 0)
-    apart = uniform(fabric, size_bytes=128 << 10)  # 32 packets over three to five links
-    together = replace(apart, start_ps=np.zeros_like(apart.start_ps))
-    assert [choose_engine(fabric, traffic, Options())[0].name for traffic in (apart, together)] == ["packet", "flow"]
-
-
 def to_group(fabric, **kind):
     traffic = permutation(fabric, **kind)
     return replace(traffic, mlid=np.full(len(traffic), 0xC001, traffic.mlid.dtype))

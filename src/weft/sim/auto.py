@@ -20,10 +20,8 @@ from weft.sim.result import Engine, Result
 from weft.sim.traffic import Traffic
 
 AFFORDABLE_HOPS = 20_000_000  # packets times links: seconds on one core
-# A message that starts together with others is one of many in a solution of rates. One that starts at a time of its own
-# has two solutions, which take as long as so many packet-hops (`benchmarks/flow.py`, 1,024 hosts at load 0.8).
+# A message takes as long as so many packet-hops (`benchmarks/flow.py`, 1,024 hosts at load 0.8).
 HOPS_OF_A_FLOW = 80
-HOPS_OF_A_LONE_FLOW = 400
 _SAMPLE = 256  # messages whose paths are followed
 
 
@@ -49,8 +47,7 @@ def choose_engine(fabric: Fabric, traffic: Traffic, options: Options) -> tuple[E
     if hops <= AFFORDABLE_HOPS:
         return PacketEngine(), f"about {hops:,} packet-hops, up to {AFFORDABLE_HOPS:,}"
     each = hops // len(traffic)
-    starts_alone = 2 * len(np.unique(traffic.start_ps)) > len(traffic)
-    if each <= (HOPS_OF_A_LONE_FLOW if starts_alone else HOPS_OF_A_FLOW):
+    if each <= HOPS_OF_A_FLOW:
         return PacketEngine(), f"about {each} packet-hops a message, cheaper than a flow"
     return FlowEngine(), f"about {hops:,} packet-hops, over {AFFORDABLE_HOPS:,}"
 

@@ -1,12 +1,15 @@
 """The event loop: go to the next moment, end and start messages, solve the rates that change.
 
 All events of one moment make one change of rates, since the steps of a collective start and end together. A queue pair
-whose next message follows immediately keeps its rate, and nothing is solved.
+whose next message follows immediately keeps its rate, and nothing is solved. With many flows under way, the changes of
+a short time make one: `batch`.
 """
 
 from __future__ import annotations
 
 from weft.jit import handler, lean_kernel, part
+from weft.sim.flow.batch import are_many, estimate_rates, may_wait, share_afresh
+from weft.sim.flow.ends import apply_rate, remove_end, set_end
 from weft.sim.flow.idle import idle_ps, round_ps, wire_bytes
 from weft.sim.flow.share import hold_by, link_up, release, solve, touch_links, unlink
 from weft.sim.flow.state import Agenda, FlowEvent, Stop
@@ -43,16 +46,17 @@ def run_moments(s, budget):
             else:
                 s.flows[a].wakes = 0
                 _start_next(s, a)
-        _share_again(s)
+        if run.changed > 0:
+            _settle_changes(s)
     return Stop.SLICE
 
 
 @part
 def _next_ps(s):
     run = s.run[0]
-    time_ps = NEVER_PS
+    time_ps = run.due_ps if run.changed > 0 else NEVER_PS
     if run.ends > 0:
-        time_ps = s.ends[0].time_ps
+        time_ps = min(time_ps, s.ends[0].time_ps)
     if run.next_ready < len(s.ready):
         time_ps = min(time_ps, s.ready_ps[run.next_ready])
     if run.agenda > 0:
@@ -106,6 +110,8 @@ def _start_next(s, index):
     flow.since_ps = run.now_ps
     flow.started += 1
     qp.unsent = message.next
+    s.started[run.started] = index
+    run.started += 1
     _note_change(s, index)
 
 
@@ -114,7 +120,7 @@ def _on_end(s, index):
     """Set the arrival time of a message whose last byte has left, and start the next one."""
     run = s.run[0]
     flow = s.flows[index]
-    _remove_end(s, index)
+    remove_end(s, index)
     message = s.messages[flow.message]
     sent_bytes = wire_bytes(s, flow.message)
     arrival_ps = run.now_ps + idle_ps(s, flow.message) - round_ps(sent_bytes / flow.alone)
@@ -166,9 +172,26 @@ def _note_change(s, index):
 
 
 @part
-def _share_again(s):
-    """Compute the rates after all events of this moment."""
+def _settle_changes(s):
+    """Compute the rates after all events of this moment, or put it off."""
     run = s.run[0]
+    waited = run.waiting
+    if not waited:
+        run.due_ps = run.now_ps + run.batch_ps
+    run.waiting = may_wait(s)
+    if run.waiting:
+        estimate_rates(s)
+    elif waited and are_many(s):
+        share_afresh(s)
+    else:
+        _share_again(s)
+
+
+@part
+def _share_again(s):
+    """Compute the rates that change by the events since the last solution."""
+    run = s.run[0]
+    run.started = 0
     run.solution += 1
     run.chosen = run.touched = 0
     for i in range(run.changed):
@@ -177,10 +200,14 @@ def _share_again(s):
         if flow.message < 0 and flow.linked:
             unlink(s, index)
         elif flow.message >= 0 and not flow.linked:
+            flow.left_bytes -= flow.rate * (run.now_ps - flow.since_ps)  # at an estimated rate, if it has begun
+            flow.since_ps, flow.rate = run.now_ps, 0
             link_up(s, index)
+        elif flow.message < 0:  # it started and ended meanwhile
+            flow.changed = 0
         elif flow.message >= 0:
             flow.changed = 0
-            _set_end(s, index)
+            set_end(s, index)
     for i in range(run.changed):
         flow = s.flows[s.changed[i]]
         if flow.changed:
@@ -207,54 +234,4 @@ def _put_in_force(s):
         if flow.new_rate != flow.rate or flow.new_bottleneck != flow.bottleneck:
             hold_by(s, s.chosen[i], flow.new_bottleneck)
         if flow.new_rate != flow.rate:
-            flow.left_bytes -= flow.rate * (run.now_ps - flow.since_ps)
-            flow.since_ps = run.now_ps
-            flow.rate = flow.new_rate
-            _set_end(s, s.chosen[i])
-
-
-@part
-def _set_end(s, index):
-    """Set when a flow ends at its current rate, and move it to its position in `ends`."""
-    run = s.run[0]
-    flow = s.flows[index]
-    flow.end_ps = flow.since_ps + max(round_ps(max(flow.left_bytes, 0.0) / flow.rate), 1)
-    if flow.place < 0:
-        flow.place = run.ends
-        run.ends += 1
-    _sift(s.ends, s.flows, run.ends, index)
-
-
-@part
-def _remove_end(s, index):
-    run = s.run[0]
-    at = s.flows[index].place
-    s.flows[index].place = NONE
-    run.ends -= 1
-    if at < run.ends:
-        moved = s.ends[run.ends].flow
-        s.flows[moved].place = at
-        _sift(s.ends, s.flows, run.ends, moved)
-
-
-@handler
-def _sift(ends, flows, n, index):
-    """Put a flow into its position in the heap of ends, up or down from its old place."""
-    end_ps = flows[index].end_ps
-    at = flows[index].place
-    while at > 0 and ends[(at - 1) >> 1].time_ps > end_ps:
-        ends[at] = ends[(at - 1) >> 1]
-        flows[ends[at].flow].place = at
-        at = (at - 1) >> 1
-    child = 2 * at + 1
-    while child < n:
-        if child + 1 < n and ends[child + 1].time_ps < ends[child].time_ps:
-            child += 1
-        if ends[child].time_ps >= end_ps:
-            break
-        ends[at] = ends[child]
-        flows[ends[at].flow].place = at
-        at = child
-        child = 2 * at + 1
-    ends[at].time_ps, ends[at].flow = end_ps, index
-    flows[index].place = at
+            apply_rate(s, s.chosen[i])

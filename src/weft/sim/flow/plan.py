@@ -15,7 +15,7 @@ from weft.fabric.model import Fabric
 from weft.sim.adaptive import POLICIES
 from weft.sim.engine import Crossbar, Options
 from weft.sim.flow.paths import list_hops, list_nodes, sign_links
-from weft.sim.flow.state import CLASS, END, FLOW, RUN, Net, State, make_nodes
+from weft.sim.flow.state import CLASS, END, FLOW, PART, RUN, Net, State, make_nodes
 from weft.sim.layout.paths import check_paths
 from weft.sim.layout.posting import Posting, post
 from weft.sim.layout.records import NONE, Records, Selection, records
@@ -193,6 +193,7 @@ def _state(wiring: Wiring, posting: Posting, net: Net, nodes: _Nodes) -> State:
     order = np.argsort(ready_ps, kind="stable")
     run = records(1, RUN)
     run.left, run.tolerance = len(messages), RATE_TOLERANCE
+    run.batch_ps = serial_ps[:, posting.size_bytes.argmax()].min()
     return State(
         run=run,
         messages=messages,
@@ -204,11 +205,20 @@ def _state(wiring: Wiring, posting: Posting, net: Net, nodes: _Nodes) -> State:
         ready_ps=ready_ps[order],
         ends=records(n_flows, END),
         changed=np.zeros(n_flows, np.int32),
+        started=np.zeros(n_flows, np.int32),
         chosen=np.zeros(n_flows, np.int32),
         touched=np.zeros(len(nodes.classes), np.int32),
         levels=np.zeros(len(nodes.classes), np.int32),
         node_first=nodes.first,
         **make_nodes(nodes.first, nodes.of, nodes.share),
+        parts=records(len(nodes.classes), PART),
+        part_rate=np.zeros(len(nodes.classes)),
+        part_least=np.zeros(len(nodes.classes)),
+        open_first=np.zeros(n_flows + 1, np.int64),
+        open_link=np.zeros(len(nodes.of), np.int32),
+        open_share=np.zeros(len(nodes.of)),
+        open_rate=np.zeros(n_flows),
+        open_held=np.zeros(n_flows, np.int64),
         hop_first=hop_first,
         hop_rate=wiring.ports.rate[hop_port].astype(np.int32),
         hop_ps=wiring.arrival_ps[hop_port],

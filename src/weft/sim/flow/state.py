@@ -102,6 +102,15 @@ CLASS = whole_lines(
         ("done", np.int8),  # its level is decided
     ]
 )
+PART = np.dtype(  # a link in `batch`
+    [
+        ("left", np.float64),  # of its capacity, by flows that are done
+        ("weight", np.float64),  # shares of its open flows
+        ("open", np.int32),
+        ("solution", np.int32),  # the last one that used it
+    ],
+    align=True,
+)
 RUN = np.dtype(
     [
         ("now_ps", np.int64),
@@ -113,6 +122,10 @@ RUN = np.dtype(
         ("agenda", np.int32),  # entries
         ("ends", np.int32),  # entries
         ("changed", np.int32),  # entries
+        ("started", np.int32),  # entries
+        ("waiting", np.int32),  # whether the changes wait for others
+        ("due_ps", np.int64),  # when they will no longer
+        ("batch_ps", np.int64),  # the longest time that changes wait
         ("chosen", np.int32),  # entries
         ("touched", np.int32),  # entries
         ("levels", np.int32),  # entries
@@ -136,6 +149,7 @@ class State(NamedTuple):
     ready_ps: NDArray[np.int64]
     ends: Records  # flows under way, a heap by their ends
     changed: NDArray[np.int32]  # flows
+    started: NDArray[np.int32]  # flows with a message that has no end yet
     chosen: NDArray[np.int32]  # flows whose rate is open
     touched: NDArray[np.int32]  # classes of the chosen flows
     levels: NDArray[np.int32]  # classes, a heap by `key`
@@ -146,6 +160,14 @@ class State(NamedTuple):
     node_guess: NDArray[np.int32]
     node_next: NDArray[np.int32]
     node_prev: NDArray[np.int32]
+    parts: Records  # [class]
+    part_rate: NDArray[np.float64]  # [class] -> rate of each of its open flows, if it were their bottleneck
+    part_least: NDArray[np.float64]  # [class] -> least of the rates that its open flows take
+    open_first: NDArray[np.int64]  # [entry of `ends`] -> its first node in the next two, in `batch`
+    open_link: NDArray[np.int32]  # classes
+    open_share: NDArray[np.float64]
+    open_rate: NDArray[np.float64]  # [entry of `ends`]
+    open_held: NDArray[np.int64]  # [entry of `ends`] -> place in `open_link` of the link that holds the flow
     hop_first: NDArray[np.int64]  # [flow + 1]
     hop_rate: NDArray[np.int32]  # row of `serial_ps`
     hop_ps: NDArray[np.int64]  # from the first byte until the far end has it
