@@ -9,7 +9,9 @@ import weft
 from weft.errors import ConfigError
 from weft.fabric.kinds import NodeKind
 from weft.fabric.levels import levels
+from weft.fabric.planes import expand
 from weft.fabric.subnets import subnets_of
+from weft.lab.planes import planarize
 
 
 def test_spec_joins_copies_of_a_fabric_by_routers():
@@ -62,7 +64,6 @@ def test_router_does_not_change_the_tiers():
         ("subnets:2,of=star:hosts=64", "has 0 free switch ports"),
         ("subnets:2,of=subnets:2,of=star:hosts=2", "has routers already"),
         ("subnets:2,of=nosuch:hosts=2", "no topology 'nosuch'"),
-        ("subnets:2,of=star:hosts=2,planes=2", "each plane is a subnet of its own already"),
     ],
 )
 def test_wrong_spec_is_refused_with_the_rule(spec, said):
@@ -77,3 +78,14 @@ def test_files_keep_routers_and_subnets(tmp_path, name):
     parts = subnets_of(weft.load(tmp_path / name))
     assert [len(part.router_ports) for part in parts] == [2, 2]
     assert [len(part.nodes) for part in parts] == [len(part.nodes) for part in subnets_of(fabric)]
+
+
+def test_every_plane_of_several_subnets_has_routers_of_its_own() -> None:
+    fabric = weft.load("subnets:2,of=star:hosts=2,planes=2")
+    assert (fabric.planes, fabric.multiplicity) == (2, 2)
+    whole = expand(fabric)
+    peers = {name: {peer.name for peer in whole.find_node(name).peers} for name in ("p1-router1", "p2-router1")}
+    assert peers == {f"p{plane}-router1": {f"p{plane}-s1-leaf1", f"p{plane}-s2-leaf1"} for plane in (1, 2)}
+    assert len(set(whole.nodes.guid.tolist())) == len(whole.nodes)
+    with pytest.raises(ConfigError, match="a lab has planes or several subnets"):
+        planarize(fabric)

@@ -7,8 +7,10 @@ import pytest
 import weft
 from weft.errors import ConfigError
 from weft.fabric.build import FabricBuilder
+from weft.fabric.joined_subnets import join_subnets
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
+from weft.fabric.planes import expand
 from weft.fabric.subnets import subnets_of, take_subnet
 from weft.fabric.tables import NO_ROUTE
 from weft.routing.engine import Options
@@ -110,3 +112,15 @@ def test_paths_through_intermediate_switches_are_for_one_subnet():
 )
 def test_loop_passes_from_router_to_router(steps, loop):
     assert _find_loop(steps) == loop
+
+
+def test_planes_of_several_subnets_are_routed_and_proved_each():
+    spec = "subnets:2,of=fat-tree:hosts=6,radix=8,planes=2"
+    one = weft.check(spec)
+    assert (len(one.subnets), one.routers, one.ok) == (2, 1, True)
+    whole = expand(weft.load(spec))
+    broken = whole.without("p2-s1-leaf1/1")
+    both = check_subnets(route(broken).fabric)
+    assert (len(both.subnets), both.routers, both.ok) == (4, 2, True)
+    with pytest.raises(ConfigError, match="planes that differ, which is not simulated"):
+        join_subnets(route(broken).fabric)

@@ -8,7 +8,7 @@ import weft
 from weft.errors import ConfigError
 from weft.routing.engine import Options as RoutingOptions
 from weft.routing.route import route
-from weft.sim.engine import Options
+from weft.sim.engine import Options, PlaneChoice
 from weft.sim.engines import ENGINES
 from weft.sim.traffic import Traffic
 
@@ -71,3 +71,28 @@ def test_subnets_without_a_common_router_have_no_route():
     cut = route(fabric.without("router1/2"), RoutingOptions()).fabric
     with pytest.raises(ConfigError, match="no route: a packet from s1-h1/1 to s2-h1/1"):
         ENGINES["flow"].run(cut, Traffic.of(cut, [("s1-h1", "s2-h1", MTU)]))
+
+
+@pytest.mark.parametrize("choice", [PlaneChoice.PACKET, PlaneChoice.QUEUE_PAIR])
+def test_planes_of_several_subnets_cross_their_own_router(choice):
+    """Twice the packets take as long again, with 40 bytes more in each across the router, in one plane or in both."""
+    fabric = weft.route(f"{SPEC},planes=2").fabric
+
+    def growth_ps(destination: str) -> int:
+        times_ps = [
+            ENGINES["flow"]
+            .run(
+                fabric,
+                Traffic.of(fabric, [("s1-h1", destination, count * PACKETS * MTU)]),
+                Options(seed=1, plane_choice=choice),
+            )
+            .last_arrival_ps
+            for count in (1, 2)
+        ]
+        return times_ps[1] - times_ps[0]
+
+    whole = MTU + HEADER_BYTES
+    assert growth_ps("s2-h2") / growth_ps("s1-h2") == pytest.approx((whole + GRH_BYTES) / whole, rel=1e-4)
+    one_plane_ps = PACKETS * whole * 8 * 1000 // 200
+    planes = 2 if choice is PlaneChoice.PACKET else 1
+    assert growth_ps("s1-h2") == pytest.approx(one_plane_ps / planes, rel=0.05)

@@ -34,6 +34,11 @@ def join_subnets(fabric: Fabric) -> Fabric:
     parts = subnets_of(fabric)
     if len(parts) == 1 or fabric.tables.subnet is not None or "lft" not in vars(fabric.tables):
         return fabric
+    if fabric.expanded:
+        raise ConfigError(
+            f"{fabric.spec} has several subnets and planes that differ, which is not simulated: leave out faults in "
+            "one plane, or simulate one subnet"
+        )
     is_router = fabric.nodes.kind == NodeKind.ROUTER
     kinds = np.where(is_router, NodeKind.SWITCH, fabric.nodes.kind).astype(np.int8)
     nodes = replace(fabric.nodes, kind=kinds)

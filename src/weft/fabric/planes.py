@@ -184,7 +184,7 @@ def _copy_tables(old: Tables, new: Tables, node: NDArray[np.int64], slot: NDArra
     for name in ("lft", "mft", "path_sl", "ar_group"):
         if name in existing:
             setattr(new, name, existing[name][rows])
-    for name in ("vl_arbitration", "pkey", "port_info", "fdr10", "addresses"):
+    for name in ("vl_arbitration", "pkey", "port_info", "fdr10", "addresses", "subnet"):
         if name in existing:
             setattr(new, name, existing[name][slot])
     if "ar_ports" in existing:

@@ -123,11 +123,6 @@ def build_subnets(text: str, load: Callable[[str], Fabric]) -> Fabric:
         raise ConfigError(f"{KEYWORD}: of={spec} is not InfiniBand: routers join InfiniBand subnets")
     if len(part.of_kind(NodeKind.ROUTER)):
         raise ConfigError(f"{KEYWORD}: of={spec} has routers already: give a spec of one subnet")
-    if part.planes > 1:
-        raise ConfigError(
-            f"{KEYWORD}: of={spec} has {part.planes} planes, and each plane is a subnet of its own already: leave out "
-            f"planes=, or use planes= without {KEYWORD}"
-        )
     parts = [_renamed(part, number) for number in range(1, count + 1)]
     return _join(parts, routers, f"{KEYWORD}:{count}{f',routers={routers}' if routers > 1 else ''},of={part.spec}")
 
@@ -160,7 +155,8 @@ def _renamed(part: Fabric, number: int) -> Fabric:
         system_guid=nodes.system_guid + shift,
     )
     servers, groups = (tuple(before + name for name in names) for names in (part.servers, part.groups))
-    return Fabric.assemble(part.spec, renamed, part.links, part.ports.guid + shift, part.models, servers, groups)
+    own = Fabric.assemble(part.spec, renamed, part.links, part.ports.guid + shift, part.models, servers, groups)
+    return replace(own, planes=part.planes)
 
 
 def _join(parts: list[Fabric], routers: int, spec: str) -> Fabric:
@@ -186,7 +182,8 @@ def _join(parts: list[Fabric], routers: int, spec: str) -> Fabric:
         router_slots = first_router_slot + np.arange(routers) * (len(parts) + 1) + number
         links = links.stacked(_router_links(part, begin, router_slots))
         begin += len(part.ports)
-    return Fabric.assemble(spec, nodes.stacked(new), links, guids, parts[0].models, servers, groups)
+    whole = Fabric.assemble(spec, nodes.stacked(new), links, guids, parts[0].models, servers, groups)
+    return replace(whole, planes=parts[0].planes)  # every plane has routers of its own
 
 
 def _router_columns(routers: int, ports: int, before: int) -> NodeColumns:

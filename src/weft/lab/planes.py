@@ -16,10 +16,12 @@ from dataclasses import replace
 
 import numpy as np
 
+from weft.errors import ConfigError
 from weft.fabric.forwarding import ANY, HEADERS_BYTES, Reason, walk
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
 from weft.fabric.planes import expand
+from weft.fabric.subnets import subnets_of
 from weft.mad.devices import Devices
 from weft.wire.port_info import LANES, WIDTHS, Capability, LinkSpeed, PortInfo
 
@@ -29,6 +31,11 @@ def planarize(fabric: Fabric) -> Fabric:
     whole = expand(fabric)
     if whole.planes == 1:
         return whole
+    if len(subnets_of(whole)) > 1:
+        raise ConfigError(
+            f"a lab has planes or several subnets, and {fabric.spec} has both: start a lab of one, or use `weft route` "
+            "and `weft sim`"
+        )
     ports = whole.ports
     of_planes = (whole.nodes.kind[ports.node] == NodeKind.HCA) & (ports.number > 0) & (ports.number <= whole.planes)
     first = whole.first_port[ports.node] + 1

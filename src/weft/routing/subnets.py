@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
+from weft.fabric.planes import split_planes
 from weft.fabric.subnets import subnets_of, take_subnet
 from weft.fabric.tables import NO_ROUTE
 from weft.routing.check import TableCheck, TableWalker, check
@@ -93,7 +94,15 @@ def check_all(fabric: Fabric) -> TableCheck | SubnetsCheck:
 
 
 def check_subnets(fabric: Fabric, *, hosts_only: bool = False) -> SubnetsCheck:
-    """Check each subnet, and the waits across routers; see the module."""
+    """Check each subnet, and the waits across routers; see the module. Planes share no router."""
+    if fabric.expanded:
+        planes = [check_subnets(part, hosts_only=hosts_only) for _, part in split_planes(fabric)]
+        return SubnetsCheck(
+            spec=fabric.spec,
+            subnets=tuple(verdict for plane in planes for verdict in plane.subnets),
+            routers=sum(plane.routers for plane in planes),
+            router_loop=next((plane.router_loop for plane in planes if plane.router_loop), ()),
+        )
     verdicts, steps = [], Steps()
     for part in subnets_of(fabric):
         _, own = take_subnet(fabric, part)
