@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from tests.inference.serving_cases import table
 
+import weft
 from weft.errors import ConfigError
 from weft.inference.deployment import find_deployment
 from weft.inference.serving.disturbances import Disturbance, compare_phases, phases_of
@@ -16,6 +17,7 @@ from weft.inference.serving.load import Lengths, offline, poisson
 from weft.inference.serving.placement import Placement, build_service, limits_of
 from weft.inference.serving.run import serve
 from weft.sim.perftest import prepare
+from weft.sim.traffic import Traffic
 
 # Mooncake documentation, PD disaggregation performance (2025-11): Qwen3-8B in BF16, vLLM, H800 with 8 adapters of
 # 200 Gbit/s as used there; prompt tokens, ms of the hand-off
@@ -135,3 +137,22 @@ def test_tables_of_a_deployment_serve_requests(placement):
     found = latencies(serve(service, load))
     assert 0.001 < found["tpot"].p50_s < 0.05
     assert found["ttft"].p50_s > found["tpot"].p50_s
+
+
+@pytest.mark.parametrize("prefill", [1, 2])
+def test_handoffs_take_as_long_as_in_the_packet_engine(prefill):
+    """Two at once share the eight adapters of the decode replica, which one alone fills."""
+    deployment = find_deployment("llama3-8b", gpus=8 * (prefill + 1), tp=8)
+    placement = Placement(deployment=deployment, prefill=prefill, decode=1)
+    fabric, prompt = prepare(deployment.site.fabric), 512
+    tables = placement.tables(prompt)
+    raw = {"setup_s": 0.0, "adapter_share": 1.0}  # without the engine's own costs
+    service = build_service(placement, tables, limits_of(deployment), fabric=fabric, **raw)
+    load = offline(requests=prefill, prompt=Lengths(prompt), output=Lengths(2), seed=1)
+    requests = serve(service, load).requests
+    slots, _ = placement.ports(fabric)
+    sources, targets = np.concatenate(slots[:prefill]), np.tile(slots[prefill], prefill)
+    size_bytes = prompt * deployment.kv_bytes_per_token / 8  # of each GPU
+    traffic = Traffic.make(sources.astype(np.int32), targets.astype(np.int32), int(size_bytes), description="hand-offs")
+    packets = weft.simulate(fabric, traffic, engine="packet")
+    assert (requests.first_s - requests.prefilled_s).max() == pytest.approx(1e-12 * packets.last_arrival_ps, rel=0.05)
