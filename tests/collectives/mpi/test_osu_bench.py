@@ -218,6 +218,20 @@ def test_shared_memory_is_there_unless_ucx_tls_leaves_it_out(tls, without):
     assert loopback(tls) is without
 
 
+def test_short_messages_in_shared_memory_are_copied_twice_and_long_ones_once(placed):
+    """In by the sender, at the rate of copies in caches, and out by the receiver; directly from core to core."""
+    messages = Messages(
+        interconnect=FabricInterconnect(ranks=placed("star:hosts=1"), ppn=2, options=Options()),
+        rules=library("openmpi").message_rules(),
+    )
+    constants = times()
+    empty, short, long = (messages.inside(np.array([float(size)])).total[0] for size in (0, 8192, 16_384))
+    out_us = 8.192 / constants.shared.core_gbyte_s
+    assert short - empty == pytest.approx(8.192 / constants.message.copy_gbyte_s + out_us)
+    asked_us = constants.shared.flight_us + constants.shared.rendezvous_us
+    assert long - empty == pytest.approx(2 * out_us + asked_us)
+
+
 def test_without_shared_memory_a_server_talks_to_itself_through_its_adapter(placed):
     ranks = placed("star:hosts=2,server=host-hdr")
     sizes = (8, 1 << 20)

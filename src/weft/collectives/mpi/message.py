@@ -140,8 +140,9 @@ class Messages:
         us_per_byte = np.maximum(1 / shared.core_gbyte_s, np.asarray(sharing) / shared.node_gbyte_s) / 1e3
         crowd_us = (np.asarray(sharing) - 1) * shared.crowd_ns / 1e3
         none = np.zeros_like(size_bytes)
+        copied_us = np.where(eager, size_bytes, 0.0) / times().message.copy_gbyte_s / 1e3  # into the shared buffer
         return Cost(
-            send=shared.send_us + none,
+            send=shared.send_us + copied_us,
             request=np.where(eager, 0.0, shared.flight_us),
             ready=np.where(eager, 0.0, shared.rendezvous_us),
             flight=shared.flight_us + crowd_us + size_bytes * us_per_byte,
