@@ -25,3 +25,15 @@ def test_a_hand_off_takes_its_bytes_over_the_adapters_and_delays_the_first_token
 def test_lengths_and_users_below_one_are_refused(flag):
     with pytest.raises(ConfigError, match=f"--{flag} must be 1 or more, got 0"):
         inference_fabric.run(**{flag: 0})
+
+
+def test_rows_and_the_sentence_have_the_figures_of_their_fabric(monkeypatch):
+    monkeypatch.setattr(inference_fabric, "_inside", lambda name, _: {IB: 1000.0}.get(name, 900.0))
+    monkeypatch.setattr(inference_fabric, "_experts", lambda name, _: (500.0, 0.1) if name == IB else (50.0, 0.9))
+    monkeypatch.setattr(inference_fabric, "_apart", lambda name, _: (0.01, 0.5) if name == IB else (0.2, 0.7))
+    finding = inference_fabric.run(prompt=8192)
+    assert finding.rows[0] == ("NDR InfiniBand", 1000.0, 500.0, 10.0, 10.0, 500.0)
+    assert finding.rows[2] == ("TCP on 100G Ethernet", 900.0, 50.0, 90.0, 200.0, 700.0)
+    assert finding.figures["experts_waits"][TCP] == 0.9
+    assert "500 tokens/s on InfiniBand, 50 on RoCE and 50 on TCP, 10 times fewer" in finding.finding
+    assert "8,192 tokens moves in 10 ms on InfiniBand and 200 ms on TCP, 2.0% and 29% of the time" in finding.finding

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -130,3 +131,29 @@ def test_attempts_are_whole_packets_of_both_transports_on_all_service_levels():
 def test_too_few_attempts_are_refused():
     with pytest.raises(ConfigError, match="--attempts must be 1,000 or more"):
         tenants.run(attempts=10)
+
+
+def tallied(sent: int, delivered: int, **ends: int) -> SimpleNamespace:
+    return SimpleNamespace(sent=sent, delivered=delivered, ends={Reason[name]: count for name, count in ends.items()})
+
+
+def test_packets_are_counted_by_the_place_that_stopped_them():
+    kinds = (*tenants.KINDS,)
+    tallies = {kind: tallied(100, 10, INBOUND=60, P_KEY=20) for kind in kinds}
+    attack = SimpleNamespace(tallies=tallies, controls_lost=1, counted=55, foreign_sets=7, foreign_sets_taken=0)
+    assert tenants._row(tenants.CHECK, OWN, attack) == (
+        "check keys", "one that the sender holds", 100, 10, 60, 0, 20, 10,
+    )  # fmt: skip
+    proof = SimpleNamespace(ok=True, unguarded=("h1/1", "h2/1"))
+    trusting = SimpleNamespace(
+        tallies={kind: tallied(50, 5) for kind in kinds}, controls_lost=2, foreign_sets=3, foreign_sets_taken=1
+    )
+    figures = tenants._figures({tenants.CHECK: (attack, [proof]), tenants.TRUST: (trusting, [proof])})
+    crossing = len({*CROSSING, RAW})
+    assert (figures["cross_tenant_attempts"], figures["cross_tenant_deliveries"]) == (100 * crossing, 10 * crossing)
+    assert (figures["violations"], figures["violations_counted"]) == (60 * len(kinds), 55)
+    assert (figures["controls_lost_in_calm"], figures["foreign_sets"], figures["foreign_sets_taken"]) == (3, 10, 1)
+    assert (figures["unguarded_ports"], figures["proved"]) == (2, [True, True])
+    assert figures["without_checks"][FORGED] == {"sent": 50, "delivered": 5}
+    assert "the tables prove the same each time" in tenants._sentence(figures)
+    assert "THE TABLES DO NOT PROVE IT" in tenants._sentence(figures | {"proved": [True, False]})
