@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import os
+from collections import deque
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,16 +15,18 @@ from tests.sm.conftest import Net
 from weft.errors import ConfigError, SubnetError
 from weft.json_lines import CommandRefused
 from weft.mad.walk import walk
-from weft.sm import control_server
+from weft.sm import control_server, status
 from weft.sm.allocation import NOTHING, FileConfig, RuntimeConfig, changed
 from weft.sm.conf.qos_options import QosOptions
 from weft.sm.control_server import AllocationChange, ControlServer, reallocate
+from weft.sm.discovery.differences import Flaps
 from weft.sm.discovery.view import make_view
-from weft.sm.events import Log
+from weft.sm.events import Event, Log
 from weft.sm.pkey.definitions import MemberDefinition, PartitionDefinition
 from weft.sm.pkey.partitions import NO_FILE
 from weft.sm.state import State
-from weft.sm.sweep import Interrupted
+from weft.sm.sweep import Interrupted, Report
+from weft.sm.ucast.forwarding import Uploaded
 from weft.wire.smp import SMState
 
 FILES = FileConfig(partitions=NO_FILE)
@@ -182,8 +186,6 @@ class Office:
 
 def test_ports_that_differ_are_repaired_by_a_sweep_on_order_only():
     office = Office()
-    from collections import deque
-
     office.state.repaired = deque(["h1/1: x"])
     assert office.server._find_drift(repair=True).repaired == ("h1/1: x",)
     office.state.drift = ("h2/1: y",)
@@ -242,17 +244,17 @@ def test_queued_orders_are_executed_in_their_order_and_errors_belong_to_their_cl
 
 def test_a_status_names_the_manager_and_its_master():
     office = Office()
-    status = office.status()
-    assert (status["sm_state"], status["guid"], status["master"]) == (
+    found = office.status()
+    assert (found["sm_state"], found["guid"], found["master"]) == (
         "master",
         "0x0000000000000011",
         "0x0000000000000011",
     )
-    assert (status["subnet"], status["sweeps"], status["partitions"]) == ("lab a", 3, 1)
-    assert (status["subnet_revision"], status["drift"], status["repairs_drift"]) == ("", [], True)
+    assert (found["subnet"], found["sweeps"], found["partitions"]) == ("lab a", 3, 1)
+    assert (found["subnet_revision"], found["drift"], found["repairs_drift"]) == ("", [], True)
     other = Office(master=SimpleNamespace(guid=0x22)).status()
     assert other["master"] == "0x0000000000000022"
-    assert other["allocation_revision"] == status["allocation_revision"] != ""
+    assert other["allocation_revision"] == found["allocation_revision"] != ""
     with pytest.raises(SubnetError, match="has not swept yet"):
         office.server._subnet()
 
@@ -278,3 +280,63 @@ def test_answers_are_made_once_for_a_sweep_and_a_configuration(monkeypatch):
     assert made == ["subnet", "allocation", "allocation", "allocation"]
     office.state.view = make_view(walk(Net("star:hosts=3")))
     assert office.server._subnet() != first
+
+
+# -- the state file ---------------------------------------------------------------------------------------------------
+
+
+def described_manager(monkeypatch: pytest.MonkeyPatch, *, view: Any, master: Any = None) -> Any:
+    """Return a manager at 1,000 s of its clock, which is 5,000 s after 1970."""
+    monkeypatch.setattr(status, "time", SimpleNamespace(time=lambda: 5000.0))
+    log = Log(io.StringIO(), clock=lambda: 0.0)
+    log.say(Event.TRAP, "one")
+    state: Any = State(options=None, sender=SimpleNamespace(mads=9), log=log, clock=lambda: 1000.0)  # type: ignore[arg-type]
+    state.view, state.remembered, state.drift = view, {0x21: 4}, ("h1/1: x",)
+    state.flaps = Flaps(limit=1, window_s=60.0)
+    state.flaps._times = {(0x10, 3): deque([990.0])}
+    state.groups.by_mgid, state.services.by_key = {1: None, 2: None}, {(1, 1, 1): None}
+    election = SimpleNamespace(guid=0x11, priority=5, state_word="master", master=master)
+    replica = SimpleNamespace(counts=(7, 8, 9))
+    return SimpleNamespace(
+        state=state, election=election, replication=SimpleNamespace(replica=replica), report=None, subnet="lab a",
+        sweeps=3, seconds=1.5, mads=6,
+    )  # fmt: skip
+
+
+def test_a_status_has_the_state_of_the_manager(monkeypatch):
+    view = make_view(walk(Net("star:hosts=2")))
+    view.fabric.tables.lid[view.own_slot] = 7
+    manager = described_manager(monkeypatch, view=view)
+    found = status.describe(manager)
+    assert (found.sm_state, found.port, found.lid, found.priority, found.sweeps) == ("master", "h1/1", 7, 5, 3)
+    assert (found.guid, found.master, found.subnet) == ("0x0000000000000011", "0x0000000000000011", "lab a")
+    assert (found.at_s, found.pid, found.mads, found.events) == (5000.0, os.getpid(), 9, {"TRAP": 1})
+    assert (found.partitions, found.drift, found.lids) == (
+        {"0x7fff": "Default"},
+        ("h1/1: x",),
+        {"0x0000000000000021": 4},
+    )
+    assert (found.groups, found.services, found.subscriptions) == (2, 1, 0)
+    assert found.held_until_s == {"0x0000000000000010/3": 5050.0}
+    assert (found.sweep, found.adjacent, found.is_running) == (None, (), True)
+    assert status.describe(manager, "stopped").sm_state == "stopped"
+
+
+def test_a_standby_shows_the_tables_that_it_has_copied(monkeypatch):
+    found = status.describe(described_manager(monkeypatch, view=None, master=SimpleNamespace(guid=0x22)))
+    assert (found.groups, found.services, found.subscriptions) == (7, 8, 9)
+    assert (found.master, found.port, found.lid) == ("0x0000000000000022", "", 0)
+
+
+def test_the_last_sweep_is_described_by_its_report(monkeypatch):
+    manager = described_manager(monkeypatch, view=None)
+    uploaded = Uploaded(blocks=1, entries=2, waves=3, dropped_entries=4, refused=())
+    manager.report = Report(
+        switches=5, adapters=6, links=7, engine="up-down", forwarding=uploaded, sets=8, refused=("a",), oddities=("b",)
+    )
+    found = status.describe(manager).sweep
+    assert found == status.Sweep(
+        at_s=5000.0, seconds=1.5, mads=6, switches=5, adapters=6, links=7, engine="up-down", routes_changed=2,
+        blocks_written=1, waves=3, dropped_entries=4, port_sets=8, refused=("a",), oddities=("b",),
+    )  # fmt: skip
+    assert str(manager.report) == "5 switches, 6 adapters, 7 links, up-down, 2 routes changed"
