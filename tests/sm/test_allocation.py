@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import io
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from weft import json_lines
-from weft.errors import ConfigError, FileError, NoResponseError, SubnetError
+from weft.errors import ConfigError, FileError
 from weft.sm.allocation import (
     NOTHING,
     FileConfig,
@@ -26,13 +26,13 @@ from weft.sm.allocation import (
 )
 from weft.sm.conf.options import Options
 from weft.sm.conf.qos_options import Qos, QosOptions
-from weft.sm.configuration import _read_guids, read_configuration, was_given_partitions
-from weft.sm.control import ManagerSocket, OutOfDate
+from weft.sm.configuration import _read_guids, load_configuration, read_configuration, was_given_partitions
+from weft.sm.events import Log
 from weft.sm.pkey.definitions import MemberDefinition, PartitionDefinition
 from weft.sm.pkey.partitions import NO_FILE, Everyone, Member, Membership, Partition, Partitions
 from weft.sm.pkey.partitions_conf import parse_partitions
 from weft.sm.protection import PortKey, own_sa_key, port_key, sm_key_of
-from weft.sm.state import Service
+from weft.sm.state import Service, State
 from weft.wire.sa import ServiceRecord
 
 FILES = FileConfig(partitions=NO_FILE)
@@ -260,76 +260,6 @@ def test_partitions_were_given_by_a_file_or_over_the_socket(options, told, expec
     assert was_given_partitions(state) is expected
 
 
-# -- the client -------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def socket(tmp_path, monkeypatch):
-    """Return a client whose requests are noted and answered, or fail, as the test says."""
-
-    def request(path: object, do: str, timeout_s: float, **words: object) -> object:
-        client.calls.append((do, timeout_s, words))
-        if isinstance(client.answer, Exception):
-            raise client.answer
-        return {"differences": [], "repaired": []} if do == "check" else client.answer
-
-    monkeypatch.setattr(json_lines, "request", request)
-    client = ManagerSocket(tmp_path / "sm.sock", timeout_s=50)
-    client.calls, client.answer = [], {"revision": "7"}  # type: ignore[attr-defined]
-    return client
-
-
-def test_orders_have_the_whole_time_and_queries_30_seconds(socket):
-    assert socket.allocate("6", remove=[5]) == "7"
-    socket.check(repair=True)
-    socket.allocation()
-    assert [(do, timeout_s) for do, timeout_s, _ in socket.calls] == [
-        ("allocate", 50),
-        ("check", 50),
-        ("allocation", 30),
-    ]
-    assert [words for _, _, words in socket.calls] == [
-        {"revision": "6", "set": [], "remove": [5]},
-        {"repair": True},
-        {},
-    ]
-    socket.timeout_s = 20
-    socket.allocation()
-    assert socket.calls[-1][1] == 20
-
-
-@pytest.mark.parametrize(
-    ("given", "sent"),
-    [
-        ({}, {}),
-        ({"qos": None}, {"qos": None}),
-        ({"qos": QosOptions(high_limit=2)}, {"qos": {"high_limit": 2}}),
-        ({"default_is_full": False}, {"default_is_full": False}),
-        ({"default_is_full": None}, {}),
-        ({"define": [RED]}, {"set": [RED]}),
-    ],
-)
-def test_only_given_parts_of_a_change_are_sent(socket, given, sent):
-    socket.allocate(**given)
-    assert socket.calls[0][2] == {"revision": None, "set": [], "remove": []} | sent
-
-
-@pytest.mark.parametrize(
-    ("answer", "error", "text"),
-    [
-        (json_lines.CommandRefused("read it again", "out of date"), OutOfDate, "^read it again$"),
-        (TimeoutError(), NoResponseError, "within 30 s: nothing was changed"),
-        (ConnectionRefusedError(), SubnetError, "no subnet manager answers at .*: ConnectionRefusedError;"),
-        (ValueError("no JSON"), SubnetError, "no subnet manager answers at .*: no JSON;"),
-        (ConfigError("no"), ConfigError, "^no$"),
-    ],
-)
-def test_a_failed_request_is_reported_by_its_cause(socket, answer, error, text):
-    socket.answer = answer
-    with pytest.raises(error, match=text):
-        socket.allocation()
-
-
 # -- keys and leases --------------------------------------------------------------------------------------------------
 
 
@@ -370,3 +300,48 @@ def test_a_service_yields_to_its_owner_and_to_its_key(service_key, key, guid, ex
 def test_keys_are_the_same_in_every_version():
     """Managers of different versions that share an M_Key trust each other."""
     assert (sm_key_of(5, 1, 0), own_sa_key(Options(), 5)) == (0xA9B9C399AFD25C27, 0x701B65A85111F09D)
+
+
+# -- all files of a manager -------------------------------------------------------------------------------------------
+
+
+def test_all_files_are_loaded_and_what_is_notable_is_logged_once(tmp_path):
+    policy, partitions, roots = tmp_path / "qos.conf", tmp_path / "p.conf", tmp_path / "roots"
+    policy.write_text("qos-setup\nend-qos-setup\nqos-ulps\ndefault : 2\nend-qos-ulps\n")
+    partitions.write_text("Red=0x10: ALL;")
+    roots.write_text("0x77\n")
+    options = Options(
+        qos=True, qos_policy_file=policy, partition_config_file=partitions, root_guid_file=roots,
+        state_file=tmp_path / "sm.json", lmc_esp0=True, ignored=(("exit_on_fatal", "FALSE"),),
+    )  # fmt: skip
+    state = State(options=options, sender=None, log=Log(io.StringIO(), clock=lambda: 0.0))  # type: ignore[arg-type]
+    runtime = change(define=[BLUE])
+    write_runtime_config(allocation_file(tmp_path / "sm.json"), runtime)
+    for _ in range(2):
+        load_configuration(state)
+    assert (state.told, state.roots) == (runtime, (0x77,))
+    assert state.policy is not None
+    assert state.policy.default.sl == 2
+    assert [partition.name for partition in state.partitions.partitions] == ["Default", "Red", "blue"]
+    texts = [line.split(" ", 3)[2:] for line in state.log.recent]
+    assert [event for event, _ in texts] == ["PARTITIONS", "PARTITIONS", "QOS", "OPTION_IGNORED", "OPTION_IGNORED"]
+    assert texts[0][1].startswith("restored run-time configuration: 1 partitions of ")
+    assert "no rule for Default" in texts[1][1]
+    assert "qos-setup has no effect" in texts[2][1]
+    assert texts[3][1] == "lmc_esp0 True: not followed; port 0 of a switch has one LID"
+    assert texts[4][1] == "exit_on_fatal FALSE: weft's subnet manager has no use for it"
+    before = state.filed, state.told, state.policy, state.roots
+    for path, text in ((partitions, "blue=1: ALL;"), (policy, "x"), (roots, "x")):
+        kept = path.read_text()
+        path.write_text(text)
+        with pytest.raises(ConfigError):
+            load_configuration(state)
+        path.write_text(kept)
+        assert (state.filed, state.told, state.policy, state.roots) == before
+
+
+def test_without_files_nothing_is_restored():
+    state = State(options=Options(), sender=None, log=Log(io.StringIO(), clock=lambda: 0.0))  # type: ignore[arg-type]
+    load_configuration(state)
+    assert (state.told, state.policy, state.roots, [*state.log.recent]) == (NOTHING, None, (), [])
+    assert (state.partitions, state.qos, state.sm_lid) == (NO_FILE, None, 0)
