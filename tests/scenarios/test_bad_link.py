@@ -78,3 +78,20 @@ def test_every_message_of_a_ring_waits_for_the_one_before_it():
 def test_options_that_make_no_sense_are_refused(options):
     with pytest.raises(ConfigError):
         bad_link.run(**options)
+
+
+def test_without_options_16_hosts_are_run_at_three_rates(monkeypatch):
+    """Each of four leaf switches has four hosts; errors get ten times as frequent."""
+    measured = []
+
+    def measure(good, cable, paths, rate, arguments):
+        assert good.spec == "fat-tree:hosts=16,levels=2,radix=8"
+        measured.append((bad_link.ROUTING[paths], rate))
+        return bad_link.LinkRun(
+            routing=bad_link.ROUTING[paths], bit_error_rate=rate, step_ms=(1, 1), sent_again=(0, 0), errors={}
+        )
+
+    monkeypatch.setattr(bad_link, "_measure", measure)
+    options = bad_link.run().options
+    assert measured == [(routing, rate) for routing in ("static", "adaptive") for rate in (0.0, 1e-8, 1e-7, 1e-6)]
+    assert (options["size_bytes"], options["steps"], options["ack_timeout_exponent"]) == (16 << 20, 4, 14)

@@ -363,3 +363,14 @@ def test_new_columns_of_a_table_were_empty_before():
     before, after = np.array([[1, 2]], np.uint8), np.array([[1, 3, 255, 4]], np.uint8)
     assert sm_faults._differs(before, after).tolist() == [[False, True, False, True]]
     assert sm_faults._differs(after, before).tolist() == [[False, True, False, True]]
+
+
+def test_entries_are_those_of_connected_switches_to_ports_with_a_lid():
+    """Node 0 is a switch, 1 a lost one; ports without a LID have no entry."""
+    fabric = SimpleNamespace(
+        ports=SimpleNamespace(node=np.array([0, 0, 1, 2, 3])), of_kind=lambda kind: np.array([0, 1])
+    )
+    net: Any = SimpleNamespace(lids=np.array([3, 0, 2, 1, 4]), fabric=fabric)
+    left, gone = sm_faults._entries_of(net, np.array([True, False, True, False]), 5)
+    assert left.tolist() == [[False, True, False, True, False], [False] * 5]
+    assert gone.tolist() == [[False, False, True, False, True], [False] * 5]
