@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -92,6 +94,8 @@ def test_without_options_16_hosts_are_run_at_three_rates(monkeypatch):
         )
 
     monkeypatch.setattr(bad_link, "_measure", measure)
+    monkeypatch.setattr(bad_link, "route", lambda fabric, _: SimpleNamespace(fabric=fabric))
+    monkeypatch.setattr(bad_link, "find_cable", lambda *_: "leaf1/5")
     options = bad_link.run().options
     assert measured == [(routing, rate) for routing in ("static", "adaptive") for rate in (0.0, 1e-8, 1e-7, 1e-6)]
     assert (options["size_bytes"], options["steps"], options["ack_timeout_exponent"]) == (16 << 20, 4, 14)
