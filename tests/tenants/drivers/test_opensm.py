@@ -134,9 +134,10 @@ def test_files_are_restored_if_ports_do_not_get_the_partitions(manager, timeout_
         ([8, 16, 16], 1),
     ],
 )
-def test_a_sweep_has_ended_when_many_mads_were_sent_and_then_few(manager, monkeypatch, sent, reads):
-    """OpenSM's answers to the driver are not counted."""
-    counts = iter([0, *(count + answers for answers, count in enumerate(sent, 1))])
+@pytest.mark.parametrize("before", [0, 1000])
+def test_a_sweep_has_ended_when_many_mads_were_sent_and_then_few(manager, monkeypatch, before, sent, reads):
+    """OpenSM's answers to the driver are not counted, nor the MADs before it was signalled."""
+    counts = iter([before, *(before + count + answers for answers, count in enumerate(sent, 1))])
     driver, calls = manager.driver(timeout_s=len(sent) + 1), []
     fabric = SimpleNamespace(nodes=range(7))
     tables = SimpleNamespace(view=SimpleNamespace(fabric=fabric), differences=lambda *_: calls.append(1) or ["h2/1"])
