@@ -541,3 +541,12 @@ def test_a_group_lives_while_it_has_a_full_member(states, is_alive):
     for guid, state in enumerate(states, 1):
         Groups().join(group, guid, state)
     assert group.is_alive is is_alive
+
+
+def test_a_member_that_was_joined_is_removed_only_by_a_port_of_its_partition(desk):
+    for name, key in (("h1", 0x8001), ("h2", 0x8001), ("h3", 0x8001), ("h4", 0x8002)):
+        desk.put_into_partition(name, key, 0xFFFF)
+    assert join(desk, mgid=GOOD, p_key=0x8001)[0] == 0
+    assert join(desk, JOIN, "h2", "h3", mgid=GOOD)[0] == 0
+    assert leave(desk, "h4", "h3", mgid=GOOD)[0] == INVALID
+    assert leave(desk, "h1", "h3", mgid=GOOD)[0] == 0

@@ -122,6 +122,8 @@ def test_a_path_to_oneself_takes_no_time(tree):
         ({"source": "h1", "destination": "h2", "service_id_8msb": 1}, SaStatus.INSUFFICIENT_COMPONENTS),
         ({"source": "h1", "destination": "h2", "rate_selector": 2, "rate": 63}, SaStatus.REQUEST_INVALID),
         ({"source": "h1", "destination": "h2", "mtu_selector": 2, "mtu": 9}, SaStatus.REQUEST_INVALID),
+        ({"source": "h1", "destination": "h2", "mtu_selector": 0, "mtu": 0}, SaStatus.REQUEST_INVALID),
+        ({"source": "h1", "destination": "h2", "rate_selector": 0, "rate": 1}, SaStatus.REQUEST_INVALID),
         ({"source": "h1", "destination": "h2", "p_key": 0x1234}, SaStatus.NO_RECORDS),
         ({"source": "h1", "destination": "h2", "sl": 3}, 0),
     ],

@@ -83,3 +83,12 @@ def test_an_invalid_partition_name_is_refused(name):
 def test_a_limit_without_a_code_is_refused(what, value):
     with pytest.raises(ConfigError, match=r"acme=0x0001, .* must be one of .*"):
         write_definitions([replace(Partition(name="acme", p_key=1), **{what: value})])
+
+
+def test_members_with_index_0_have_a_definition_of_their_own():
+    first, other = {0xA: Member(index0=True)}, {0xB: Member()}
+    acme = Partition(name="acme", p_key=0x101, members=first)
+    own = "acme=0x0101,indx0 :\n 0x000000000000000a=full ;\n"
+    assert write_definitions([acme]) == own
+    both = write_definitions([replace(acme, members=first | other)])
+    assert both == "acme=0x0101 :\n 0x000000000000000b=full ;\n" + own
