@@ -192,6 +192,21 @@ def test_links_are_there_from_both_ends(tree):
     assert [(record.from_lid, record.from_port) for record in of_host] == [(tree.lid("h5"), 1)]
 
 
+def test_ports_without_a_lid_have_no_records(make_subnet):
+    requests = make_subnet("star:hosts=3")
+    requests.view.fabric.tables.lid[requests.slot("h3")] = 0
+    requests.resweep()
+    _, links = requests.ask(SaAttribute.LINK_RECORD, LinkRecord)
+    assert len(links) == 2 * (len(requests.view.fabric.links) - 1)
+    assert all(record.from_lid and record.to_lid for record in links)
+    for attribute, form, lid in (
+        (SaAttribute.NODE_RECORD, NodeRecord, "lid"),
+        (SaAttribute.PORT_INFO_RECORD, PortInfoRecord, "endport_lid"),
+        (SaAttribute.GUID_INFO_RECORD, GuidInfoRecord, "lid"),
+    ):
+        assert all(getattr(record, lid) for record in requests.ask(attribute, form)[1])
+
+
 def test_every_lid_of_a_port_means_that_port(make_subnet):
     requests = make_subnet("star:hosts=3", lmc=2)
     for offset in range(4):
