@@ -54,6 +54,16 @@ def test_a_port_sees_ports_that_share_a_partition_and_those_without_any(make_sub
     assert not directory.visible(requests.slot("h2"))[requests.slot("h3")]
 
 
+def test_all_ports_of_a_switch_have_the_lid_of_its_port_0(tree):
+    fabric, directory = tree.view.fabric, Directory(tree.view)
+    for switch in fabric.switches:
+        first, count = int(fabric.first_port[switch.index]), int(fabric.nodes.n_ports[switch.index]) + 1
+        assert set(directory.lid[first : first + count].tolist()) == {tree.lid(switch.name)}
+        assert directory.slot_at(tree.lid(switch.name)) == first
+    assert directory.lid[tree.slot("h1")] == tree.lid("h1")
+    assert [directory.slot_at(lid) for lid in (0, 0xBFFF)] == [-1, -1]
+
+
 def test_the_p_key_of_two_ports_is_the_first_of_the_source_that_fits(make_subnet):
     requests = make_subnet("star:hosts=4")
     put_keys(requests, h1=(0x0003, 0x8002, 0x8001), h2=(0x8001, 0x0002, 0x8003), h3=(0x0001, 0x0003), h4=(0x9000,))
