@@ -154,12 +154,14 @@ def _link_groups(fabric: Fabric, level: NDArray[np.int16]) -> tuple[LinkGroup, .
     side = _sides(fabric, level)
     a, b = fabric.link_nodes
     low, high = np.minimum(side[a], side[b]), np.maximum(side[a], side[b])
-    keys, counts = np.unique(
-        np.stack((~fabric.network_links, high, low, fabric.links.speed, fabric.links.width)), axis=1, return_counts=True
-    )
+    columns = (~fabric.network_links, high - NO_LEVEL, low - NO_LEVEL, fabric.links.speed, fabric.links.width)
+    sizes = [int(column.max(initial=0)) + 1 for column in columns]
+    keys, counts = np.unique(np.ravel_multi_index(columns, sizes), return_counts=True)  # rows sorted as numbers are
     groups = []
-    for (inside, top, bottom, speed, width), count in zip(keys.T.tolist(), counts.tolist(), strict=True):
-        line = speeds()[speed]
+    for (inside, *ends, speed, width), count in zip(
+        np.stack(np.unravel_index(keys, sizes), axis=1).tolist(), counts.tolist(), strict=True
+    ):
+        line, (top, bottom) = speeds()[speed], (end + NO_LEVEL for end in ends)
         groups.append(
             LinkGroup(
                 between=f"{_side_name(bottom)} - {_side_name(top)}",
