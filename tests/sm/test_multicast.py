@@ -550,3 +550,23 @@ def test_a_member_that_was_joined_is_removed_only_by_a_port_of_its_partition(des
     assert join(desk, JOIN, "h2", "h3", mgid=GOOD)[0] == 0
     assert leave(desk, "h4", "h3", mgid=GOOD)[0] == INVALID
     assert leave(desk, "h1", "h3", mgid=GOOD)[0] == 0
+
+
+def test_a_member_that_leaves_between_two_sweeps_is_cleared_from_the_tables(desk):
+    """The second group is in another column of the tables than the first."""
+    host = desk.net.fabric.find_port("h2/1")
+    for mgid in (GOOD, GOOD + 1):
+        join(desk, mgid=mgid)
+        join(desk, JOIN, "h2", mgid=mgid)
+    assert desk.reprogram() == []
+    tables = desk.net.fabric.tables
+    row, port = tables.switch_row[host.peer.node.index], host.peer.number
+
+    def has(mgid: int) -> bool:
+        mlid = desk.state.groups.by_mgid[mgid].mlid
+        return bool(tables.mft[row, mlid - 0xC000, port // 16] >> port % 16 & 1)
+
+    assert [has(mgid) for mgid in (GOOD, GOOD + 1)] == [True, True]
+    leave(desk, "h2", mgid=GOOD + 1)
+    assert desk.reprogram() == []
+    assert [has(mgid) for mgid in (GOOD, GOOD + 1)] == [True, False]
