@@ -17,6 +17,7 @@ import resource
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -71,7 +72,7 @@ def measure(messages: int) -> Iterator[dict[str, float]]:
         traffic = uniform(fabric, size_bytes=size_bytes, load=LOAD, duration_ps=duration_ps)
         for paths in ("table", "adaptive"):
             options = Options(paths=paths)
-            packet_s, _ = best_s(lambda o=options, t=traffic: PacketEngine().run(fabric, t, o))
+            packet_s, _ = best_s(lambda o=options, t=traffic: PacketEngine().run(fabric, t, replace(o, threads=1)))
             flow_s, flow = best_s(lambda o=options, t=traffic: FlowEngine().run(fabric, t, o))
             exact_s, exact_ps = best_s(lambda o=options, t=traffic: run_exactly(fabric, t, o))
             yield {
