@@ -82,6 +82,7 @@ GROUPS = {
         "history": "List the recorded changes of a subnet.",
         "diff": "Compare a subnet at two moments of its history.",
         "whatif": "Show the effects of a fault or of another routing engine.",
+        "maintain": "Plan reboots and replacements step by step.",
     },
     "Tenants": {
         "tenants": "Isolate tenants with partitions: plan, apply, verify.",

@@ -26,17 +26,17 @@ class Served:
     """Also find the service for --rate requests of this model, llama3-70b or a config.json, and its traffic between
     servers; without a size the cluster has as many servers as it needs."""
     rate: float | None = None
-    """With --serve: requests per second, arriving at random."""
+    """Requests per second; with --serve, arriving at random."""
     input_len: Whole | None = None
-    """With --serve: tokens of a prompt. [1024]"""
+    """Tokens of a prompt, with --serve. [1024]"""
     output_len: Whole | None = None
-    """With --serve: tokens of an answer. [128]"""
+    """Tokens of an answer, with --serve. [128]"""
     weights: str | None = None
-    """With --serve: format of the weights, as in `weft infer`. [bf16]"""
+    """Format of the weights, with --serve, as in `weft infer`. [bf16]"""
     slo_ttft: str | None = None
-    """With --serve: time to the first token that 99 % of the requests keep. [2s]"""
+    """Objective for the time to the first token: with --serve, 99 % of the requests keep it. [2s]"""
     slo_tpot: str | None = None
-    """With --serve: mean time per output token that 99 % of the requests keep. [50ms]"""
+    """Objective for the mean time per output token: with --serve, 99 % of the requests keep it. [50ms]"""
 
 
 DEFAULT_SERVED = Served()

@@ -51,7 +51,7 @@ def whatif(
 
     change = Change(faults=fault, routing_engine=routing_engine)
     with progress_bar("reading the fabric") as step:
-        fabric, present_jobs = _present(spec, tables, subnet)
+        fabric, present_jobs = read_present(spec, tables, subnet)
         step(description="routing and checking")
         answer = ask(fabric, change, jobs or present_jobs, seed=seed)
     if form.is_data:
@@ -62,7 +62,7 @@ def whatif(
         raise SystemExit(1)
 
 
-def _present(spec: str, tables: Path | None, subnet: Subnet) -> tuple[Fabric, list[LoadJob]]:
+def read_present(spec: str, tables: Path | None, subnet: Subnet) -> tuple[Fabric, list[LoadJob]]:
     """Return the fabric with its tables, and the jobs of a lab."""
     if spec:
         from weft.api.routes import read_routed

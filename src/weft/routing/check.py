@@ -238,7 +238,7 @@ class TableWalker:
             credit_loop_vls=tuple(channel % n_vls for channel in loop),
             credit_loop_paths=tuple(self._wait(loop, place, *pair) for place, pair in enumerate(waiting.tolist())),
             one_way=one_way,
-            reply_loop=tuple(self._channel_name(channel) for channel in replies.tolist()),
+            reply_loop=tuple(self.name_channel(channel) for channel in replies.tolist()),
             lanes_known=lanes_known,
         )
 
@@ -334,12 +334,12 @@ class TableWalker:
         to = self._end_name(int(self.at[destination]), int(self.out[destination]))
         return f"{self._source_name(source, destination)} to {to} (LID {self.lid[destination]})"
 
-    def _channel_name(self, channel: int) -> str:
+    def name_channel(self, channel: int) -> str:
         edge, vl = divmod(channel, self.n_vls)
         return self._port_name(edge) + (f" VL{vl}" if self.n_vls > 1 else "")
 
     def _wait(self, cycle: list[int], place: int, source: int, destination: int) -> str:
-        holds, waits = self._channel_name(cycle[place]), self._channel_name(cycle[(place + 1) % len(cycle)])
+        holds, waits = self.name_channel(cycle[place]), self.name_channel(cycle[(place + 1) % len(cycle)])
         return f"{self._pair_name(source, destination)} holds {holds} and waits for {waits}"
 
     def _without_lid(self) -> tuple[str, ...]:

@@ -6,6 +6,7 @@
 history    facts about a fabric with the times between which they held; the differences between two moments
 follow     polls of a running subnet, recorded in a history; `facts` of one poll
 what_if    a fault, a repair that takes a switch away, or another routing engine: routes, proofs, and the rates of jobs
+maintenance  reboots and replacements as proved steps; `runbook` writes them as text and runs them on a lab
 """
 
 from weft.twin.history import Difference, History

@@ -98,10 +98,8 @@ def ask(present: Fabric, change: Change, jobs: Sequence[JobSpec | LoadJob] = (),
         present = route(present).fabric
     broken = break_permanently(present, change.faults)
     options = Options(engine=change.routing_engine or "auto")
-    load = [
-        job if isinstance(job, LoadJob) else read_job(present, job, number, seed) for number, job in enumerate(jobs, 1)
-    ]
-    hosts, remaining = _host_names(present), set(_host_names(broken))
+    load = read_jobs(present, jobs, seed)
+    hosts, remaining = host_names(present), set(host_names(broken))
     answer = Answer(
         spec=present.spec,
         change=change,
@@ -122,19 +120,27 @@ def ask(present: Fabric, change: Change, jobs: Sequence[JobSpec | LoadJob] = (),
         after = reroute(broken, before)
     except CannotRoute as error:
         return replace(answer, refusal=str(error))
-    moments = [_settle(present, fabric, load) for fabric in (present, broken, after.fabric)]
+    moments = [settle_jobs(present, fabric, load) for fabric in (present, broken, after.fabric)]
     return replace(
         answer,
         engine=after.engine,
         changed_entries=after.changed_entries or 0,
         changed_switches=_changed_switches(present, after.fabric),
         proof=check(after.fabric),
-        jobs=_job_rates(load, moments),
+        jobs=job_rates(load, moments),
         busiest=_busiest(moments[0], moments[2]),
     )
 
 
-def _host_names(fabric: Fabric) -> list[str]:
+def read_jobs(fabric: Fabric, jobs: Sequence[JobSpec | LoadJob], seed: int) -> list[LoadJob]:
+    """Return jobs given as in `weft load`, or as objects, as objects."""
+    return [
+        job if isinstance(job, LoadJob) else read_job(fabric, job, number, seed) for number, job in enumerate(jobs, 1)
+    ]
+
+
+def host_names(fabric: Fabric) -> list[str]:
+    """Return the names of the host ports that have a cable."""
     return [fabric.port(slot).name for slot in host_ports(fabric).tolist() if fabric.ports.link[slot] >= 0]
 
 
@@ -172,7 +178,7 @@ def _changed_switches(present: Fabric, after: Fabric) -> int:
 # -- rates of jobs ----------------------------------------------------------------------------------------------------
 
 
-def _settle(present: Fabric, fabric: Fabric, load: Sequence[LoadJob]) -> Steady | None:
+def settle_jobs(present: Fabric, fabric: Fabric, load: Sequence[LoadJob]) -> Steady | None:
     """Return the rates of jobs that were read on the present fabric; None if no job has two hosts left."""
     jobs = []
     for job in load:
@@ -183,7 +189,7 @@ def _settle(present: Fabric, fabric: Fabric, load: Sequence[LoadJob]) -> Steady 
     return settle(fabric, jobs) if jobs else None
 
 
-def _job_rates(load: Sequence[LoadJob], moments: Sequence[Steady | None]) -> tuple[JobRates, ...]:
+def job_rates(load: Sequence[LoadJob], moments: Sequence[Steady | None]) -> tuple[JobRates, ...]:
     """Return the rates of each job; a job without two hosts has none."""
     columns = []
     for steady in moments:

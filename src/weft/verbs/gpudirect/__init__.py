@@ -1,3 +1,3 @@
 """Register and move memory of GPUs like host memory."""
 
-__all__: list[str] = []
+__all__ = ["cuda"]
