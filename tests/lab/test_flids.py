@@ -56,7 +56,7 @@ def test_programs_cross_by_floating_lids_also_after_a_router_is_gone(monkeypatch
         near, far = Program(lab, "s1-h2", monkeypatch), Program(lab, "s2-h2", monkeypatch)
         lid = lab.subnet.devices.lid(lab.fabric.find_port("s2-h2/1").slot)
         wait_until(lambda: far.gid() == (PREFIXES[1] | 1500 << 16) << 64 | lid)
-        assert near.gid().flid == 1000
+        wait_until(lambda: near.gid().flid == 1000)
         qp, far_qp = near.qp(e.IBV_QPT_RC), far.qp(e.IBV_QPT_RC)
         near.connect(qp, far, far_qp), far.connect(far_qp, near, qp)
         exchange(near, far, qp, far_qp, b"by floating LIDs")

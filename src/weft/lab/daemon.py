@@ -19,6 +19,7 @@ from weft.lab.lab import Lab
 _FORMAT = "%(asctime)s %(levelname)s %(message)s"
 _UP = b"up"
 followed: list[int] = []  # pipes of this process, whose end tells others to end
+_process_of: dict[str, int] = {}  # [lab] -> its process, of labs that follow this one
 log = logging.getLogger("weft.lab")
 
 
@@ -78,7 +79,8 @@ def start(
     life_read, life_write = os.pipe()
     sys.stdout.flush()
     sys.stderr.flush()
-    if os.fork() == 0:
+    process = os.fork()
+    if process == 0:
         os.close(read_end)
         os.close(life_write)
         unfollow()
@@ -87,6 +89,7 @@ def start(
     os.close(life_read)
     if follow:
         followed.append(life_write)
+        _process_of[entry.name] = process
     else:
         os.close(life_write)
     with os.fdopen(read_end, "rb") as news:
@@ -107,9 +110,8 @@ def wait(entry: registry.Entry) -> None:
 
     PID 1 of a container inherits processes, such as subnet managers, whose exit status it has to collect.
     """
-    lab = entry.process()
     try:
-        while (ended := os.wait())[0] != lab:
+        while (ended := os.wait())[0] != _process_of[entry.name]:
             pass
         if ended[1]:
             raise SubnetError(f"the lab {entry.name} failed with status {os.waitstatus_to_exitcode(ended[1])}")
