@@ -163,8 +163,8 @@ def _print(plan: Maintenance, *, has_jobs: bool) -> None:
         f"at most {cut_off:,} host ports lose their connection at a time" if cut_off else "all hosts stay connected"
     )
     out.print(
-        f"{tasks:,} tasks in {len(plan.steps):,} steps: {connected}, {kept} at least {worst:.0%} of its rate, "
-        f"{_deadlock(plan)}.",
+        f"{_count(tasks, 'task')} in {_count(len(plan.steps), 'step')}: {connected}, "
+        f"{kept} at least {worst:.0%} of its rate, {_deadlock(plan)}.",
         markup=False,
         style="bold",
     )
@@ -184,6 +184,10 @@ def _print(plan: Maintenance, *, has_jobs: bool) -> None:
         "How far to trust it: routes are those of weft's subnet manager; rates are fair shares, without bursts.",
         markup=False,
     )
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
 def _deadlock(plan: Maintenance) -> str:

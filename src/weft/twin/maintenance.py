@@ -228,7 +228,7 @@ class _Planner:
 
     def _kept(self, fabric: Fabric) -> float:
         now = self._measure(fabric)
-        return min(1.0, *(now[name] / rate for name, rate in self.before.items() if rate))
+        return min([1.0, *(now[name] / rate for name, rate in self.before.items() if rate)])
 
     def _prove(self, title: str, old: Routing, new: Routing) -> Change:
         """Check the new tables, and those of the switches on the way from the old ones."""
