@@ -19,7 +19,7 @@ from weft.lab.lab import Lab
 _FORMAT = "%(asctime)s %(levelname)s %(message)s"
 _UP = b"up"
 followed: list[int] = []  # pipes of this process, whose end tells others to end
-_process_of: dict[str, int] = {}  # [lab] -> its process, of labs that follow this one
+_processes: list[tuple[str, int]] = []  # labs that follow this process
 log = logging.getLogger("weft.lab")
 
 
@@ -89,7 +89,7 @@ def start(
     os.close(life_read)
     if follow:
         followed.append(life_write)
-        _process_of[entry.name] = process
+        _processes.append((entry.name, process))
     else:
         os.close(life_write)
     with os.fdopen(read_end, "rb") as news:
@@ -110,8 +110,9 @@ def wait(entry: registry.Entry) -> None:
 
     PID 1 of a container inherits processes, such as subnet managers, whose exit status it has to collect.
     """
+    lab = dict(_processes)[entry.name]
     try:
-        while (ended := os.wait())[0] != _process_of[entry.name]:
+        while (ended := os.wait())[0] != lab:
             pass
         if ended[1]:
             raise SubnetError(f"the lab {entry.name} failed with status {os.waitstatus_to_exitcode(ended[1])}")
