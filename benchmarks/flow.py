@@ -1,12 +1,13 @@
 """Measure the flow engine against the packet engine, on the same traffic in the same run.
 
-    python benchmarks/flow.py [--messages 12000] [--units 176] [--json]
+    python benchmarks/flow.py [--messages 12000] [--pareto 1000000] [--units 176] [--json]
 
 Irregular traffic: 1,024 hosts of a three-level fat tree send to random hosts at load 0.8, by static routes and adaptive
 ones, with messages of 4 KiB (one packet), 64 KiB and 256 KiB. Times are CPU seconds of one core with set-up and
 compiled kernels, the best of two. `exact_s` is the flow engine without its tolerance of rates; `error` is the largest
-change of a latency by that tolerance. With `--units`, the all-to-all of NCCL on a SuperPOD of so many units of 256
-GPUs, and its memory.
+change of a latency by that tolerance. With `--pareto`, so many messages of Pareto sizes (mean 10.5 KB, shape 1.2) in a
+Poisson process at the same load, by both engines. With `--units`, the all-to-all of NCCL on a SuperPOD of so many
+units of 256 GPUs, and its memory.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from numpy.typing import NDArray
 import weft
 from weft.fabric.model import Fabric
 from weft.routing.engine import Options as RoutingOptions
+from weft.routing.patterns import host_ports
 from weft.routing.route import route
 from weft.sim.engine import Options
 from weft.sim.flow.engine import FlowEngine
@@ -45,11 +47,12 @@ FOREVER_PS = 1 << 52
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--messages", type=int, default=12_000)
+    parser.add_argument("--pareto", type=int, default=0)
     parser.add_argument("--units", type=int, default=0)
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     rows = []
-    for row in measure_all(arguments.messages, arguments.units):
+    for row in measure_all(arguments.messages, arguments.pareto, arguments.units):
         rows.append(row)
         if not arguments.json:
             print("  ".join(f"{name} {value:,.4g}" for name, value in row.items()), flush=True)
@@ -57,9 +60,11 @@ def main() -> None:
         json.dump(rows, sys.stdout, indent=2)
 
 
-def measure_all(messages: int, units: int) -> Iterator[dict[str, float]]:
+def measure_all(messages: int, pareto: int, units: int) -> Iterator[dict[str, float]]:
     if messages:
         yield from measure(messages)
+    if pareto:
+        yield measure_pareto(pareto)
     if units:
         yield measure_all_to_all(units)
 
@@ -87,6 +92,22 @@ def measure(messages: int) -> Iterator[dict[str, float]]:
                 "mean_error": float(np.abs(flow.latency_ps / exact_ps - 1).mean()),
                 "error": float(np.abs(flow.latency_ps / exact_ps - 1).max()),
             }
+
+
+def measure_pareto(messages: int) -> dict[str, float]:
+    """Time both engines on messages of Pareto sizes by static routes."""
+    fabric = route(weft.load(SPEC)).fabric
+    hosts, rng = host_ports(fabric), np.random.default_rng(1)
+    size_bytes = (1750 * (1 + rng.pareto(1.2, messages))).astype(np.int64)
+    gap_ps = 10_500 / (len(hosts) * LOAD * 400 / 8000)
+    sender = rng.integers(0, len(hosts), messages)
+    receiver = (sender + rng.integers(1, len(hosts), messages)) % len(hosts)
+    start_ps = np.cumsum(rng.exponential(gap_ps, messages)).astype(np.int64)
+    traffic = Traffic.make(hosts[sender], hosts[receiver], size_bytes, start_ps=start_ps)
+    options = Options()
+    flow_s, _ = best_s(lambda: FlowEngine().run(fabric, traffic, options))
+    packet_s, _ = best_s(lambda: PacketEngine().run(fabric, traffic, replace(options, threads=1)))
+    return {"pareto": messages, "flow_s": flow_s, "packet_s": packet_s, "packet_over_flow": packet_s / flow_s}
 
 
 def run_exactly(fabric: Fabric, traffic: Traffic, options: Options) -> NDArray[np.int64]:
