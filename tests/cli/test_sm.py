@@ -342,25 +342,22 @@ def test_invalid_manager_options_are_refused_before_the_lab_starts(own_lab, word
     assert own_lab not in [entry.name for entry in registry.running()]
 
 
+def a_status(**fields):
+    few = {"version": "1", "pid": 1, "at_s": 0.0, "sm_state": "master", "guid": "0x1", "port": "h1/1", "lid": 1}
+    return Status(**few | {"priority": 0, "master": "0x1", "sweeps": 1, "mads": 1, "events": {}, "recent": ()} | fields)
+
+
 def test_the_status_breaks_no_line_inside_a_name(capsys, monkeypatch):
     """A name with hyphens can be copied from a narrow terminal."""
     monkeypatch.setenv("COLUMNS", "50")
     name = "rack-12-leaf-switch-07"
-    status = Status(
-        version="1",
-        pid=1,
-        at_s=0.0,
-        sm_state="master",
-        guid="0x1",
-        port="h1/1",
-        lid=1,
-        priority=0,
-        master="0x1",
-        sweeps=1,
-        mads=1,
-        events={},
-        recent=(f"the port of the switch named {name} has come up",),
-        drift=(f"the tables of a certain switch, {name}",),
-    )
-    _print(Path("sm.json"), status)
+    recent, drift = f"the port of the switch named {name} has come up", f"the tables of a certain switch, {name}"
+    _print(Path("sm.json"), a_status(recent=(recent,), drift=(drift,)))
     assert capsys.readouterr().out.count(name) == 2
+
+
+@pytest.mark.parametrize(("adjacent", "says"), [((), False), ((0xFEC0_0000_0000_0002,), True)])
+def test_the_status_says_that_groups_end_at_routers_to_other_subnets(capsys, adjacent, says):
+    _print(Path("sm.json"), a_status(groups=3, adjacent=adjacent))
+    text = " ".join(capsys.readouterr().out.split())
+    assert ("3 multicast groups of this subnet alone (routers forward no multicast)" in text) is says

@@ -15,6 +15,7 @@ from tests.patience import PATIENCE_S, wait_until
 import weft
 from weft.errors import ConfigError
 from weft.fabric.counters import Counter
+from weft.ids import Gid
 from weft.lab.lab import Lab
 from weft.lab.lost_way import why_lost
 from weft.mad.ibsim_client import IbsimCarrier
@@ -23,7 +24,7 @@ from weft.sm.discovery.adjacent import adjacent_prefixes
 from weft.sm.process import warm_up
 from weft.sm.run import SubnetManager
 from weft.verbs import enums as e
-from weft.verbs.pyverbs.addr import AH, AHAttr
+from weft.verbs.pyverbs.addr import AH, GID, AHAttr, GlobalRoute
 
 PREFIXES = (0xFEC0_0000_0000_0001, 0xFEC0_0000_0000_0002)
 
@@ -213,6 +214,30 @@ def test_simulated_traffic_crosses_the_router_and_counts_at_its_ports(lab):
         assert 400 <= count < 1_000, "data one way, acknowledgements the other"
     with pytest.raises(ConfigError, match="multicast of a lab works on one subnet"):
         lab.traffic("multicast")
+
+
+def test_group_that_hosts_of_two_subnets_join_reaches_those_of_the_sender_alone(lab, monkeypatch):
+    """Both managers accept the join of one MGID with site-local scope, and say that the group ends at the router."""
+    mgid = 0xFF15 << 112 | 0xA01C << 96 | 0x77
+    with both(lab) as second, hosts(lab, monkeypatch) as (near, far):
+        ends = [host.qp(e.IBV_QPT_UD) for host in (near, far)]
+        for host, qp in zip((near, far), ends, strict=True):
+            host.connect(qp, host, qp)
+            host.post_receive(qp, 100)
+            own = int.from_bytes(host.ctx.query_gid(1, 0).raw, "big")
+            assert host.ctx.adapter.carrier.join(mgid, own) is not None
+            host.ctx.adapter.join(qp.core, mgid)
+        for manager in (lab.first, second):
+            assert any(f"{Gid(mgid)} stays in this subnet" in line for line in manager.state.log.recent)
+        address = AHAttr(
+            gr=GlobalRoute(dgid=GID.of(mgid.to_bytes(16, "big")), sgid_index=0, hop_limit=255), is_global=1
+        )
+        near.send(ends[0], b"to all", AH(near.pd, attr=address), 0xFFFFFF)
+        assert len(near.poll(2)) == 2, "the completion, and the sender's own copy"
+        assert far.poll(seconds=0.05) == []
+        assert not lab.fabric_now().counters[slot_of(lab, "router1/1"), Counter.PORT_MULTICAST_RCV_PKTS]
+        for host, qp in zip((near, far), ends, strict=True):
+            host.ctx.adapter.leave(qp.core, mgid)
 
 
 def test_load_of_pairs_in_two_subnets_shares_the_router(lab):

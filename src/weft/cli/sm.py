@@ -282,9 +282,10 @@ def _rows(status: Status) -> Iterator[tuple[str, str]]:
     more = f" and {len(named) - _NAMED:,} more" if len(named) > _NAMED else ""
     yield "partitions", (", ".join(named[:_NAMED]) or "none yet") + more
     yield from (("drift", text) for text in status.drift[:_NAMED])
+    within = " of this subnet alone (routers forward no multicast)" if status.adjacent else ""
     yield (
         "SA records",
-        f"{status.groups} multicast groups, {status.services} services, {status.subscriptions} subscriptions",
+        f"{status.groups} multicast groups{within}, {status.services} services, {status.subscriptions} subscriptions",
     )
     yield "events", ", ".join(f"{name} {count}" for name, count in status.events.items())
 

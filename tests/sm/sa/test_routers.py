@@ -8,14 +8,16 @@ import numpy as np
 import pytest
 
 from weft.fabric.kinds import NodeKind
+from weft.ids import Gid
 from weft.sm.alias_gids import upload_alias_gids
 from weft.sm.discovery.known import carried_over
+from weft.sm.events import Event
 from weft.sm.flids import Flids, add_routes
 from weft.sm.sweep import _equal_prefixes
 from weft.wire.bulk import fill
 from weft.wire.mad import Method
 from weft.wire.port_info import PortInfo, PortState
-from weft.wire.sa import PathRecord, SaAttribute, SaStatus
+from weft.wire.sa import MCMemberRecord, PathRecord, SaAttribute, SaStatus
 
 THERE = 0xFEC0_0000_0000_0002
 FAR = THERE << 64 | 0x0002_C903_0000_0501
@@ -94,6 +96,29 @@ def test_two_subnets_with_the_same_prefix_are_reported(subnet):
     first, second = _equal_prefixes(subnet.view, own)
     assert first.startswith("equal-prefix: router1/1 leads to another subnet with the prefix 0xfe80000000000000")
     assert second.startswith("equal-prefix: router2/1")
+
+
+def create_group(subnet, scope: int) -> int:
+    fields = {"p_key": 0xFFFF, "q_key": 1, "sl": 0, "flow_label": 0, "t_class": 0, "join_state": 1}
+    mgid = (0xFF10 | scope) << 112 | 0xA01C << 96 | 0x1234
+    port_gid = subnet.gid("s1-h1")
+    ports = {"mgid": mgid, "port_gid": port_gid} | fields
+    return subnet.ask(SaAttribute.MC_MEMBER_RECORD, MCMemberRecord, Method.SET, by="s1-h1", **ports)[0]
+
+
+@pytest.mark.parametrize("scope", [2, 5, 14])
+def test_log_states_that_a_group_of_any_scope_stays_in_its_subnet(subnet, scope):
+    assert create_group(subnet, scope) == 0
+    group = Gid((0xFF10 | scope) << 112 | 0xA01C << 96 | 0x1234)
+    assert [line.split(" ", 3)[2:] for line in subnet.state.log.recent if "stays in this subnet" in line] == [
+        [Event.MULTICAST, f"{group} stays in this subnet: routers forward no multicast"]
+    ]
+
+
+def test_log_of_a_subnet_without_a_way_out_has_no_such_line(subnet):
+    set_far_ports(subnet, PortState.DOWN, THERE)
+    assert create_group(subnet, 5) == 0
+    assert not any("stays in this subnet" in line for line in subnet.state.log.recent)
 
 
 def test_alias_gid_names_the_port_with_its_lid(subnet):

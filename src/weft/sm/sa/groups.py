@@ -2,6 +2,9 @@
 
 The rules and the order in which they are tried are OpenSM's (osm_sa_mcmember_record.c), with the standard's numbers:
 o15-0.2.1 and o15-0.2.4 for joining, o15-0.1.14 for leaving, o15-0.1.5 for MGIDs. So are the answers.
+
+A group is that of one subnet: routers forward no multicast. Where a router leads to another subnet the log says so for
+each group that comes to life; the answer has no field for it.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from weft.sm.pkey.conf_groups import IP_SIGNATURES, broadcast_of, mgid_refusal
 from weft.sm.pkey.partitions import LINK_LOCAL
 from weft.sm.sa.context import Context, Handler, Reply
 from weft.sm.sa.path_query import CODE_OF_RANK, MOST, RANK_OF_CODE, port_ranks
+from weft.sm.sa.routers import routers_by_prefix
 from weft.sm.state import State
 from weft.wire.bulk import Rows
 from weft.wire.mad import Method
@@ -74,6 +78,8 @@ def join(sa: Context, request: SaMad, slot: int) -> Reply:
         state.subscriptions.announce_group(
             sa.view, Trap.MGID_CREATED, group.mgid, group.p_key, state.options.subnet_prefix
         )
+        if sa.once(routers_by_prefix):
+            state.log.say(Event.MULTICAST, f"{Gid(group.mgid)} stays in this subnet: routers forward no multicast")
     member = group.members[query.guid]
     return Reply(records=group.record.replace(port_gid=query.record.port_gid, join_state=member.join_state).raw)
 

@@ -24,7 +24,7 @@ def routers_to(sa: Context, dgid: int) -> tuple[int, ...]:
     if flid := flid_to(sa, dgid):
         assert sa.state.flids is not None
         return sa.state.flids.there[flid]
-    ports = sa.once(_by_prefix).get(gid.subnet_prefix, ())
+    ports = sa.once(routers_by_prefix).get(gid.subnet_prefix, ())
     first = choose_router(dgid & _GUID, len(ports)) if ports else 0
     return ports[first:] + ports[:first]
 
@@ -35,5 +35,6 @@ def flid_to(sa: Context, dgid: int) -> int:
     return flid if sa.state.flids is not None and flid in sa.state.flids.there else 0
 
 
-def _by_prefix(sa: Context) -> dict[int, tuple[int, ...]]:
+def routers_by_prefix(sa: Context) -> dict[int, tuple[int, ...]]:
+    """Return the prefixes of adjacent subnets, with the ports of the routers that lead there."""
     return adjacent_prefixes(sa.view)
