@@ -111,6 +111,11 @@ def test_ranges_that_do_not_fit_are_refused(options, says):
         check_ranges(Options(**options))
 
 
+@pytest.mark.parametrize("prefix", [PREFIX, 0xFEC0_0000_0000_0000, 0xFEC0_0000_0000_FFFF, PREFIX | 1000 << 16])
+def test_any_subnet_of_the_site_may_have_floating_lids(prefix):
+    check_ranges(Options(**RANGE | {"subnet_prefix": prefix}, local_flid_start=1000, local_flid_end=1001))
+
+
 def test_gid_shows_its_floating_lid_and_its_subnet():
     gid = Gid((PREFIX | 1234 << 16) << 64 | 5)
     assert (gid.flid, gid.subnet_prefix) == (1234, PREFIX)

@@ -15,13 +15,15 @@ from weft.errors import FileError
 from weft.fabric.build import FabricBuilder
 from weft.fabric.files.text import read_text
 from weft.fabric.kinds import NodeKind
+from weft.sm.discovery.known import carried_over
 from weft.sm.pkey.partitions import NO_FILE, Everyone, Member, Membership, Partition, Partitions
 from weft.sm.pkey.partitions_conf import parse_partitions
-from weft.sm.pkey.table_upload import _not_in, _without_what_moves
+from weft.sm.pkey.table_upload import _not_in, _without_what_moves, read_pkeys
 from weft.sm.pkey.tables import INBOUND, OUTBOUND, may_talk, wanted_pkeys
 from weft.sm.port_info import _raw_filters
-from weft.wire.bulk import fill
-from weft.wire.smp import SwitchInfo
+from weft.wire.bulk import column, fill
+from weft.wire.port_info import PortInfo
+from weft.wire.smp import DirectedSmp, SmpAttribute, SwitchInfo
 
 FABRIC = weft.load("fat-tree:hosts=8,radix=4,speed=HDR")
 SLOT = {name: int(FABRIC.first_port[node]) for node, name in enumerate(FABRIC.nodes.name)}
@@ -174,6 +176,8 @@ def test_a_clean_file_has_no_notes():
         ("# a\nRed=0x10\n: ALL;", 2),
         ("Red=0x10: ALL,\n everybody;", 2),
         ("Red=0x1g: ALL;", 1),
+        ("Red=0x10: ALL,\n 0x0002c90300001231z;", 2),
+        ("Red=0x10: ALL,\n 0x0;", 2),
         ("Red=0x10: ALL;\r\n", 1),
     ],
 )
@@ -380,6 +384,30 @@ def test_end_ports_with_a_cable_and_the_managers_own_are_programmed():
 def test_a_full_key_includes_the_limited_one(table, other, new):
     tables = (np.array([[key, 0]], np.uint16) for key in (table, other))
     assert len(_not_in(*tables, np.array([0]))[0]) == new
+
+
+def test_of_adapters_without_a_lid_only_the_first_block_of_keys_is_read():
+    """They were just started, and hold one key; other ports may have keys in all 128 entries."""
+    desk, read = Desk("star:hosts=2"), []
+
+    def note(mads, answers, answered):
+        kind = column(mads, DirectedSmp.attribute_id) == SmpAttribute.P_KEY_TABLE
+        read.extend(column(mads[kind], DirectedSmp.attribute_modifier).tolist())
+
+    desk.net.tampers.append(note)
+    view = desk.view
+    desk.net.devices.tables.pkey[desk.net.fabric["h2/1"].slot, 100] = 0x8123
+    slots = np.array([desk.slot("h1"), desk.slot("h2")])
+    for lids, blocks, last in (((0, 0), [0, 0], 0), ((0, 7), [0, 0, 1, 2, 3], 0x8123)):
+        infos, contents = view.port_info[slots], carried_over(None, view)
+        fill(infos, PortInfo.lid, np.array(lids))
+        view.port_info[slots] = infos
+        read.clear()
+        read_pkeys(desk.state.sender, view, contents, slots)
+        assert read == blocks
+        assert contents.keys[slots].all()
+        assert contents.tables.pkey[slots, 0].tolist() == [0xFFFF, 0xFFFF]
+        assert contents.tables.pkey[slots[1], 100] == last
 
 
 # -- who may talk -----------------------------------------------------------------------------------------------------

@@ -234,6 +234,27 @@ def test_a_port_that_refuses_its_settings_is_named_and_the_rest_comes_up(net):
     assert (sm.view.state[rest] == PortState.ACTIVE).sum() == len(rest) - 1
 
 
+def test_a_switch_that_refuses_its_adaptive_groups_is_named_and_gets_them_at_the_next_sweep(net):
+    refusing = [True]
+
+    def refuse(mads, answers, answered):
+        kind = column(mads, DirectedSmp.attribute_id) == SmpAttribute.ADAPTIVE_ROUTING_GROUP_TABLE
+        rows = np.flatnonzero(kind & (column(mads, DirectedSmp.method) == Method.SET))[: refusing[0]]
+        part = answers[rows]
+        fill(part, DirectedSmp.status, 0x1C)
+        answers[rows] = part
+
+    net.tampers.append(refuse)
+    sm = Sm(net, adaptive_routing=True)
+    (line,) = sm.events("REFUSED")
+    (name,) = sm.manager.report.refused
+    assert line.endswith(f"{name} refuses its settings")
+    refusing[0] = False
+    assert sm.sweep()["ADAPTIVE_ROUTING_GROUP_TABLE"] > 0
+    assert sm.manager.report.refused == ()
+    assert not sm.sweep()
+
+
 def test_a_link_that_flaps_is_left_out_until_it_is_quiet(net):
     sm = Sm(net, flap_limit=3, flap_window_s=60)
     slot = net.fabric["leaf1/5"].slot

@@ -289,6 +289,25 @@ def test_entries_of_another_manager_are_cleared(in_use):
     assert len(sent) == int(desk.view.is_switch.sum()) * (1 if in_use else 3)
 
 
+def test_a_block_that_cannot_be_read_is_written_though_it_shall_be_empty():
+    desk = Desk("fat-tree:hosts=8,radix=4")
+    activate_all(desk)
+    tables, switches = desk.net.devices.tables, np.flatnonzero(desk.view.is_switch)
+    tables.mft = np.zeros((len(tables.mft), 32, tables.mft.shape[2]), np.uint16)
+    tables.mft[:, 5] = 2  # another manager's
+    for node in switches.tolist():
+        write_top(desk, node, FIRST + 31)
+    desk.state.known = None
+
+    def keep_silent(mads, answers, answered):
+        kind = column(mads, DirectedSmp.attribute_id) == SmpAttribute.MULTICAST_FORWARDING_TABLE
+        answered[kind & (column(mads, DirectedSmp.method) == Method.GET)] = False
+
+    desk.net.tampers.append(keep_silent)
+    assert desk.sweep() == []
+    assert not tables.mft.any()
+
+
 @pytest.mark.parametrize("has_top", [False, True])
 def test_a_block_that_the_tables_grow_by_is_read_from_switches_without_a_multicast_fdb_top(has_top):
     """A switch with a MulticastFDBTop ignores entries above it, so they need not be read."""

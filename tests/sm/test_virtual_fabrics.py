@@ -311,6 +311,8 @@ REFUSED = {
     ),
     "unknown node type": (config("", groups=GROUPS.replace("SWE0</Select>", "x</Select>")), "NodeType FI or SW"),
     "key of zero": (config(fabric("Red", "<PKey>0</PKey><Member>Low</Member>")), "from 0x1 to 0x7fff"),
+    "key in words": (config(fabric("Red", "<PKey>ten</PKey><Member>Low</Member>")), "from 0x1 to 0x7fff"),
+    "flag in words": (config(fabric("Red", "<Security>yes</Security><Member>Low</Member>")), "to be at most 1"),
     "flag of two": (config(fabric("Red", "<Security>2</Security><Member>Low</Member>")), "to be at most 1"),
     "bandwidth of zero": (
         config(fabric("Red", "<QOS>1</QOS><Bandwidth>0%</Bandwidth><Member>Low</Member>")),

@@ -197,6 +197,9 @@ def test_gids_of_records_have_the_floating_lids_of_their_ports(make_subnet):
     assert {record.sgid for record in records} == {requests.gid("h1") | 1000 << 80}
     assert by_lid[requests.lid("h2")].dgid == requests.gid("h2") | 1001 << 80
     assert by_lid[requests.lid("h3")].dgid == requests.gid("h3")
+    for sgid in (requests.gid("h1"), requests.gid("h1") | 1000 << 80):
+        _, (record,) = get(requests, sgid=sgid, destination="h3")
+        assert record.sgid == sgid, "a component that the query names"
 
 
 # -- groups -----------------------------------------------------------------------------------------------------------

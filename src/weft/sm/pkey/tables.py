@@ -106,7 +106,7 @@ def wanted_pkeys(
     keys = _keys(last, partitions.partitions, allow_both)
     if not allow_both and (last.code == BOTH_MEMBER).any():
         notes.append("members of a partition as both are full members: allow_both_pkeys is off")
-    cap = np.maximum(_capacity(partition_cap, fabric)[fabric.ports.node[slots]], 1)
+    cap = _capacity(partition_cap, fabric)[fabric.ports.node[slots]]
     current_index = _found_at(keys, found[slots], allow_both) if keep_indexes and found is not None else None
     index = _indexes(keys, cap, current_index)
     lacking: list[str] = []

@@ -81,8 +81,7 @@ def answer_paths(sa: Context, request: SaMad, source_slot: int) -> Reply:
         rows[:, _HOP_LIMIT_AT] = _HOP_LIMIT_MAX
         if flid:
             rows[:, _DLID] = np.frombuffer(flid.to_bytes(2, "big"), np.uint8)
-    named = "sgid" in query.named
-    if named and (query.record.sgid >> 64 != sa.state.options.subnet_prefix or _is_alias(query.record.sgid)):
+    if "sgid" in query.named:
         rows[:, 24:40] = np.frombuffer(request.raw[80:96], np.uint8)  # the GID that was asked for
     return Reply(records=rows[:1] if query.is_get else rows)
 
