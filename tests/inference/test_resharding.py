@@ -127,6 +127,19 @@ def test_the_search_over_layouts_needs_no_more_gpus_than_one_layout():
             assert choices[0].found.gpus <= alone.choices(load, objective, disaggregated=apart)[0].found.gpus
 
 
+def test_limits_that_a_search_tries_are_those_of_the_decode_replicas():
+    def find(gpus, sizes):
+        return find_deployment("llama3-8b", gpus=gpus or 4, **sizes)
+
+    fleet = Fleet(find=find, sizes={"tp": 1}, decode_sizes={"tp": 2})
+    tables = fleet.tables(poisson(rate=20, seconds=5, prompt=Lengths(1_000), output=Lengths(50), seed=1))[True]
+    own, other = fleet.limits_of(fleet.deployment), fleet.limits_of(fleet.decoding)
+    tried = replace(own, max_num_seqs=7)
+    for limits, expected in ((None, (own, other)), (tried, (own, tried))):
+        service = fleet.build(fleet.place(1, 1), tables, limits)
+        assert tuple(pool.limits for pool in service.pools) == expected
+
+
 def test_a_search_over_layouts_without_room_for_the_model_is_refused():
     def find(gpus, sizes):
         raise ConfigError("no room")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from contextlib import nullcontext
 from dataclasses import replace
 
 import numpy as np
@@ -277,6 +278,30 @@ def test_the_bottleneck_is_named():
     quiet = serve(single(), poisson(rate=1, seconds=30, prompt=Lengths(800), output=Lengths(200), seed=1))
     assert bottleneck(queued)[0] == "queue"
     assert bottleneck(quiet)[0] == "decode: weights"
+
+
+def test_a_request_may_fill_the_kv_cache_but_for_a_block_and_a_prompt_without_chunks_a_step():
+    limits = Limits(block_size=16, max_num_batched_tokens=600, chunked_prefill=False)
+    for room, prompt, message in ((626, 601, "KV cache"), (626, 600, None), (9_000, 601, "without chunked prefill")):
+        load = offline(requests=1, prompt=Lengths(prompt), output=Lengths(10), seed=1)
+        service = replace(single(), pools=(Pool(table=table(room=room), limits=limits),))
+        with nullcontext() if message is None else pytest.raises(ConfigError, match=message):
+            serve(service, load)
+
+
+def test_phases_may_have_different_limits_of_a_step():
+    """The prompt of 3,000 tokens is prefilled in one step of the replica that takes so many."""
+    few, many = Limits(max_num_batched_tokens=300), Limits(max_num_batched_tokens=3_000)
+    load = offline(requests=1, prompt=Lengths(3_000), output=Lengths(2), seed=1)
+    ttft = {}
+    for name, limits in (("few", (few, many)), ("many", (many, few))):
+        both = disaggregated(1, 1)
+        pools = tuple(replace(pool, limits=own) for pool, own in zip(both.pools, limits, strict=True))
+        request = serve(replace(both, pools=pools), load).requests[0]
+        ttft[name] = float(request.prefilled_s - request.scheduled_s)
+    pairs_s = 3_000**2 / 2 * 2e-10
+    assert ttft["many"] == pytest.approx(5e-3 + 3_000 * 2e-5 + pairs_s, rel=0.01)
+    assert ttft["few"] == pytest.approx(10 * 5e-3 + 3_000 * 2e-5 + pairs_s, rel=0.02)
 
 
 @pytest.mark.parametrize(

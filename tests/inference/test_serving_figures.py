@@ -109,6 +109,7 @@ def test_rates_are_of_the_time_from_the_first_arrival_to_the_last_token():
     assert (rates.output_tokens_per_s_per_gpu, rates.output_tokens_per_s_per_user) == (0.125, 0.5)
     assert (rates.utilisation, rates.prefix_hit_share, rates.preemptions, rates.retries) == (0.5, 0.2, 1, 2)
     assert throughput(served({"output": 1})).output_tokens_per_s_per_user == 0
+    assert throughput(served({"output": 2})).output_tokens_per_s_per_user == 1 / 8
 
 
 def test_causes_of_latency_add_up_and_phases_are_divided_by_the_parts_of_their_steps():
@@ -217,9 +218,10 @@ def test_the_phase_that_breaks_the_objective_lacks_replicas(changes, lacks):
     assert search._lacks(served(changes), Objective(ttft_s=2.0, tpot_s=3.0)) == lacks
 
 
-@pytest.mark.parametrize("needed", [1, 2, 3, 5, 6, 31, 100])
+@pytest.mark.parametrize("needed", [1, 2, 3, 5, 6, 31, 100, 128, 129])
 def test_the_fewest_replicas_that_work_are_found(monkeypatch, needed):
     counts = []
+    monkeypatch.setattr(search, "MOST_REPLICAS", 128)
     monkeypatch.setattr(search, "serve", lambda count, load: counts.append(count) or count)
     monkeypatch.setattr(search, "keeps", lambda count, objective: count >= needed)
     monkeypatch.setattr(search, "_is_hopeless", lambda count, objective: False)
@@ -229,6 +231,9 @@ def test_the_fewest_replicas_that_work_are_found(monkeypatch, needed):
         return SimpleNamespace(pools=[SimpleNamespace(table=None)]) if not counts and count == 1 else count
 
     found = search._find_replicas(build, None, Objective(), Limits(), lambda text: None)
+    if needed > 128:
+        assert found is None
+        return
     assert found.replicas == max(2, needed)  # at least half of those that the mean load keeps busy
     assert len(counts) <= 2 * max(needed, 2).bit_length()
     assert found.served == found.replicas

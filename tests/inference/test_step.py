@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import inf
 
+import msgspec
 import pytest
 
 from weft.errors import ConfigError
@@ -145,6 +147,31 @@ def test_request_on_split_replicas_passes_three_servers_two_tokenizers_and_a_dec
     assert split - alone == pytest.approx(more_s, rel=1e-3)
     with pytest.raises(ConfigError, match="one request at a time"):
         Load(input=4096, output=128, concurrency=2, split=True)
+
+
+def test_experts_multiply_at_the_rate_of_their_narrow_side():
+    """Enough tokens that the tensor cores limit the products; `grouped` is so large that the widths matter most."""
+    deployment = deploy("deepseek-v3", tp=8, weights="fp8", server="dgx-h200")
+    spent_s, work = [], []
+    for grouped in (2e3, 4e3):
+        step = Step(replace(deployment, engine=msgspec.structs.replace(deployment.engine, grouped=grouped)))
+        shapes = deployment.model.expert_matrices(deployment.expert_tp).values()
+        assert {min(shape) for shape in shapes} == {512, 256}
+        spent_s.append(step.parts(65_536, 65_536)["experts"])
+        work.append(sum(inputs * outputs / step._expert_rate(min(inputs, outputs)) for inputs, outputs in shapes))
+    assert spent_s[1] / spent_s[0] == pytest.approx(work[1] / work[0], rel=0.04)
+
+
+def test_launches_without_graphs_take_what_the_kernels_leave_of_their_time():
+    engine = msgspec.structs.replace(deploy().engine, eager_us=50.0)
+    with_graphs, without = (
+        Step(replace(deploy("llama3-8b", graphs=graphs), engine=engine)) for graphs in (True, False)
+    )
+    launched_s = 50e-6 * engine.kernels * without.deployment.model.layers
+    few, many = (without.parts(tokens, tokens) for tokens in (1, 65_536))
+    assert few.total_s == pytest.approx(launched_s)
+    assert many.total_s > launched_s
+    assert many["launch"] == pytest.approx(with_graphs.parts(65_536, 65_536)["launch"])
 
 
 def test_closed_loop_agrees_with_requests_served_in_time():

@@ -41,7 +41,7 @@ class Engine(Sourced, frozen=True, forbid_unknown_fields=True, kw_only=True):
     max_tokens: int
     without: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict)
 
-    def front_end_s(self, prompt: float, *, split: bool = False) -> float:
+    def front_end_s(self, prompt: float, *, split: bool) -> float:
         """Return the time of a request outside of steps, for a prompt of so many tokens.
 
         split: a proxy sends the request to a server that prefills, and then to one that decodes; both tokenize it.
