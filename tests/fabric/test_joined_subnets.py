@@ -10,8 +10,11 @@ from weft.errors import ConfigError
 from weft.fabric.joined_subnets import join_subnets
 from weft.fabric.kinds import NodeKind
 from weft.fabric.subnets import choose_router
+from weft.fabric.tables import NO_ROUTE
 from weft.routing.engine import Options
 from weft.routing.route import route
+from weft.wire.bulk import column, fill
+from weft.wire.smp import SwitchInfo
 
 
 def trip(fabric, source: str, destination: str) -> list[str]:
@@ -24,7 +27,8 @@ def test_every_end_port_has_an_address_of_its_own_and_names_stay():
     fabric = weft.route("subnets:3,of=star:hosts=4").fabric
     joined = join_subnets(fabric)
     addresses = joined.tables.lid[joined.tables.lid > 0]
-    assert len(addresses) == len(set(addresses.tolist())) == 3 * (4 + 1)
+    assert sorted(addresses.tolist()) == [*range(1, 3 * (4 + 1) + 1)]
+    assert joined.tables.lft.shape == (4, 16)
     assert joined.nodes.name == fabric.nodes.name
     assert len(joined.of_kind(NodeKind.SWITCH)) == 4
     assert len(fabric.of_kind(NodeKind.SWITCH)) == 3, "the fabric itself is unchanged"
@@ -72,6 +76,35 @@ def test_levels_that_differ_behind_a_router_are_refused():
     assert fabric.tables.path_sl.any()
     with pytest.raises(ConfigError, match="a router changes the level of a packet"):
         join_subnets(fabric)
+
+
+def test_service_level_0_everywhere_is_no_other_level():
+    fabric = weft.route("subnets:2,of=star:hosts=2").fabric
+    fabric.tables.path_sl = np.zeros_like(fabric.tables.lft)
+    assert not join_subnets(fabric).tables.path_sl.any()
+
+
+def test_switches_of_a_running_fabric_keep_their_settings_and_forward_all_addresses():
+    fabric = weft.route("subnets:2,of=star:hosts=2").fabric
+    infos = fabric.tables.switch_info
+    fill(infos, SwitchInfo.linear_fdb_top, 5)
+    fill(infos, SwitchInfo.multicast_fdb_top, np.arange(len(infos)) + 0xC000)
+    joined = join_subnets(fabric).tables.switch_info
+    assert set(column(joined, SwitchInfo.linear_fdb_top).tolist()) == {0xFFFF}
+    assert column(joined, SwitchInfo.multicast_fdb_top).tolist() == [*range(0xC000, 0xC000 + len(infos))]
+    assert set(column(infos, SwitchInfo.linear_fdb_top).tolist()) == {5}, "those of the fabric itself"
+
+
+def test_router_with_lid_1_is_used():
+    fabric = weft.load("subnets:2,of=star:hosts=2")
+    names, tables = list(fabric.nodes.name), fabric.tables
+    for number in (1, 2):
+        tables.lid[fabric.first_port[names.index("router1")] + number] = 1
+        for lid, name in enumerate((f"s{number}-leaf1", f"s{number}-h1", f"s{number}-h2"), 2):
+            tables.lid[fabric.first_port[names.index(name)] + (lid > 2)] = lid
+    tables.lft[:] = NO_ROUTE
+    tables.lft[:, 1:5] = (3, 0, 1, 2)
+    assert trip(fabric, "s1-h1", "s2-h2") == ["s1-h1/1", "s1-leaf1/3", "router1/2", "s2-leaf1/2"]
 
 
 def test_lanes_of_routers_follow_their_output_ports():

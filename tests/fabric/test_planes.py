@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import weft
 from weft.errors import ConfigError
 from weft.fabric.kinds import NodeKind
-from weft.fabric.planes import expand, holding, plane_number, remove_plane, split_planes
+from weft.fabric.planes import expand, holding, in_network, plane_number, remove_plane, split_planes
 from weft.fabric.spec import load
 from weft.fabric.summary import summarise
 
@@ -194,6 +196,27 @@ def test_tables_of_a_plane_and_of_its_adapters_are_those_of_the_compact_fabric()
         assert (whole.tables.sl2vl[first : first + pairs] == tables.sl2vl[-pairs:]).all()
     of_adapter = slice(int(whole.tables.first_pair[0]), int(whole.tables.first_pair[1]))
     assert (whole.tables.sl2vl[of_adapter] == tables.sl2vl[int(tables.first_pair[0]) + 1]).all()
+
+
+def test_counters_of_an_adapter_are_those_of_its_port_in_every_plane_and_of_its_pcie_port() -> None:
+    compact = load(XDR)
+    adapter = next(port.node for cable in compact.cables for port in (cable.a, cable.b) if port.node.server)
+    compact.counters[:] = np.arange(len(compact.ports))[:, None]
+    whole = expand(compact)
+    planes, pcie = (compact.port(int(compact.first_port[adapter.index]) + number) for number in (1, 2))
+    assert pcie.peer is not None
+    for number, expected in ((0, planes.slot - 1), *((n, planes.slot) for n in (1, 2, 3, 4)), (5, pcie.slot)):
+        assert set(whole.counters[whole.first_port[whole.node_index[adapter.name]] + number].tolist()) == {expected}
+
+
+def test_switches_in_servers_and_adapters_outside_of_them_are_not_of_a_plane() -> None:
+    fabric = load("star:hosts=2,planes=2")
+    assert in_network(fabric).tolist() == [False, False, True]
+    assert fabric.nodes.name[2] == "leaf1"
+    outside = replace(fabric, nodes=replace(fabric.nodes, server=np.array([-1, 0, -1], np.int32)))
+    assert in_network(outside).tolist() == [False, False, True]
+    inside = replace(fabric, nodes=replace(fabric.nodes, server=np.array([0, 1, 1], np.int32)))
+    assert not in_network(inside).any()
 
 
 def test_ports_of_an_adapter_have_guids_of_their_own_and_ports_of_a_switch_that_of_the_switch() -> None:

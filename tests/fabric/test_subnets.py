@@ -21,6 +21,8 @@ def test_spec_joins_copies_of_a_fabric_by_routers():
     assert len(fabric.nodes) == 3 * len(one.nodes) + 2
     assert len(fabric.links) == 3 * len(one.links) + 6
     assert len(set(fabric.nodes.guid.tolist())) == len(fabric.nodes)
+    ends = fabric.ports.guid[(fabric.ports.number > 0) & (fabric.nodes.kind != NodeKind.SWITCH)[fabric.ports.node]]
+    assert len(set(ends.tolist())) == len(ends)
     parts = subnets_of(fabric)
     assert [hex(part.prefix) for part in parts] == [f"0xfec000000000000{number}" for number in (1, 2, 3)]
     for part in parts:

@@ -124,7 +124,7 @@ def _spread(fabric: Fabric, whole: Fabric, traffic: Traffic, packets: NDArray[np
         plane = nth[every, (first + turn) % n_usable]
         share = _plane_bytes(traffic.size_bytes, packets, n_usable, turn, mtu_bytes)
         rows.append(every[used])
-        planes.append(np.where(network, plane, 0)[used])
+        planes.append(plane[used])
         sizes.append(np.where(sprays, share, traffic.size_bytes)[used])
     order = np.argsort(np.concatenate(rows), kind="stable")
     message, plane = np.concatenate(rows)[order], np.concatenate(planes)[order]
