@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -113,8 +114,10 @@ def test_waiting_for_a_port_ends_when_it_listens_when_the_program_ends_and_after
         running = program("-c", "import time; time.sleep(600)", log=tmp_path / "running.log")
         with pytest.raises(TimeoutError):
             running.wait_for_port(port, timeout_s=0)
-        listener.listen()
+        later = threading.Timer(0.2, listener.listen)
+        later.start()
         running.wait_for_port(port)
+        later.join()
         lab = testing.RunningLab("pytest-1", "star:hosts=2", tmp_path, [running])
         lab.end_programs()
     assert (lab.programs, running.returncode) == ([], -signal.SIGKILL)

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import weft
-from weft.mad import faults
+from weft.mad import faults, transit
 from weft.mad.devices import NONE
 from weft.mad.fast_path import FastPathState, answer_one
 from weft.mad.local import ManualClock
 from weft.mad.subnet import Subnet
-from weft.wire.port_info import PortInfo
+from weft.wire.port_info import PortInfo, PortState
 from weft.wire.smp import ALL_INPUTS, SmpAttribute
 
 SPEC = "fat-tree:hosts=8,radix=4"
@@ -200,3 +200,51 @@ def test_a_table_that_somebody_read_while_it_was_empty_stops_no_kernel():
     subnet = Subnet(weft.load(SPEC), clock=ManualClock())
     assert subnet.devices.tables.mft.size == 0
     assert FastPathState(subnet).state().mft.size == 0
+
+
+def set_port_info(twins: Twins, **changes: int) -> bool:
+    """Set PortInfo of h1 from h1 itself; return whether the kernel took it."""
+    host = twins.plain.devices.fabric["h1/1"].slot
+    mad = bytearray(256)
+    mad[0:8], mad[16:18], mad[32:36] = bytes((1, 0x81, 1, 2, 0, 0, 0, 0)), b"\0\x15", b"\xff" * 4
+    info = bytearray(twins.plain.devices.info(host))
+    for name, value in ({"port_state": 0, "port_physical_state": 0, "lid": 6, "master_sm_lid": 1} | changes).items():
+        getattr(PortInfo, name).set(info, value)
+    mad[64:128] = info
+    twins.taken.clear()
+    assert twins.send(host, bytes(mad)) is not None
+    return bool(twins.taken)
+
+
+@pytest.mark.parametrize(
+    ("state", "requested", "is_taken"),
+    [
+        (PortState.INITIALIZE, 0, True),
+        (PortState.ACTIVE, 0, True),
+        (PortState.INITIALIZE, PortState.ARMED, True),
+        (PortState.ARMED, PortState.ARMED, True),
+        (PortState.ACTIVE, PortState.ARMED, False),
+        (PortState.INITIALIZE, PortState.ACTIVE, False),
+        (PortState.ARMED, PortState.ACTIVE, True),
+        (PortState.ACTIVE, PortState.ACTIVE, True),
+        (PortState.ACTIVE, PortState.DOWN, False),
+    ],
+)
+def test_the_kernel_takes_the_states_that_follow_each_other(state, requested, is_taken):
+    twins = Twins()
+    for item in (twins.plain, twins.quick):
+        PortInfo.port_state.set(item.devices.info(item.devices.fabric["h1/1"].slot), state)
+    assert set_port_info(twins, port_state=requested) is is_taken
+    twins.assert_same()
+
+
+@pytest.mark.parametrize(
+    ("changes", "left"), [({}, 1), ({"m_key_lease_period": 7}, 1), ({"lid": 7}, 0), ({"lmc": 1}, 0)]
+)
+def test_paths_by_lid_are_forgotten_when_lids_change_and_only_then(changes, left):
+    twins = Twins()
+    assert set_port_info(twins)
+    transit.lid_path(twins.quick.devices, twins.quick.devices.fabric["h1/1"].slot, 6, smp=True)
+    assert len(twins.quick.devices.lid_paths) == 1
+    assert set_port_info(twins, **changes)
+    assert len(twins.quick.devices.lid_paths) == left

@@ -7,7 +7,7 @@ import pytest
 from weft.errors import ConfigError
 from weft.fabric.timing import timings
 from weft.scenarios import cxl_or_rdma
-from weft.scenarios.cxl_or_rdma import SIZES, _cxl, _range, devices
+from weft.scenarios.cxl_or_rdma import SIZES, USES, _cxl, _range, devices
 from weft.sim.engine import Memory
 
 LAUNCH_US = timings().memory[Memory.STAGED].latency_ns / 1000
@@ -48,6 +48,8 @@ def test_more_devices_win_where_one_is_slower_and_the_crossing_is_at_equal_times
     cxl, rdma = figures["cxl_us"]["expander-slow of processor"], figures["rdma_us"]["processor"]
     assert cxl[64 << 10] <= rdma[64 << 10]
     assert cxl[128 << 10] > rdma[128 << 10]
+    used_us = _cxl(devices()["expander-slow"], 1, None)
+    assert figures["uses_ms"]["expander-slow of processor"] == {use: used_us(size) / 1000 for use, size in USES.items()}
     assert cxl_or_rdma.run(expanders=4).figures["cxl_wins"]["expander-slow of processor"] == "at all sizes"
 
 

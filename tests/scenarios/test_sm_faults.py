@@ -7,6 +7,8 @@ import pytest
 
 import weft
 from weft.errors import ConfigError
+from weft.fabric.build import FabricBuilder
+from weft.fabric.kinds import NodeKind
 from weft.mad import faults
 from weft.scenarios import sm_faults
 from weft.scenarios.managed import ManagedSubnet
@@ -66,6 +68,18 @@ def test_of_a_dead_leaf_only_its_own_lids_change():
         assert each["cleared"] == 5 * (each["cut_off"] + 1)  # 6 switches
     assert finding.figures["moves"] == 2
     assert "before its own leaf fails" in finding.trust
+
+
+def test_the_first_node_fails_and_returns_as_others_do():
+    builder = FabricBuilder("switches first")
+    switches = builder.add_nodes(NodeKind.SWITCH, ["s1", "s2"], n_ports=4)
+    builder.add_links(switches[:1], 1, switches[1:], 1, "NDR")
+    builder.add_links(builder.add_nodes(NodeKind.HCA, ["h1", "h2"], n_ports=1), 1, switches[::-1], 2, "NDR")
+    net = ManagedSubnet(builder.build(), Options())
+    sm_faults._break(net, sm_faults.Element(name="s1", kind="switch", node=0))
+    assert net.devices.dead == {0}
+    sm_faults._repair(net, sm_faults.Element(name="s1", kind="switch", node=0))
+    assert not net.devices.dead
 
 
 def test_entries_that_led_through_a_cable_are_those_whose_paths_use_it():

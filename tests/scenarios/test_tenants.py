@@ -22,10 +22,16 @@ from weft.tenants.simulate import planned_inventory
 from weft.wire.headers import BTH, DETH, LRH, Opcode
 from weft.wire.packet import Link, icrc_is_right, parse
 
+STEPS: list[tuple[int, int]] = []
+
 
 @pytest.fixture(scope="module")
 def finding():
-    return tenants.run(attempts=3_000)
+    return tenants.run(attempts=3_000, progress=lambda done, total, name: STEPS.append((done, total)))
+
+
+def test_each_kind_of_switch_is_a_step_of_two(finding):
+    assert STEPS == [(0, 2), (1, 2)]
 
 
 def test_nothing_gets_across_where_switches_check_keys(finding):
