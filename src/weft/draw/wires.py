@@ -43,6 +43,22 @@ class Wires:
         self, links: NDArray[np.integer], a: NDArray[np.integer], b: NDArray[np.integer], *, apart: bool = False
     ) -> list[Bundle]:
         """Return a bundle for each two ends and ink, or for each link if `apart`. Bad links are always separate."""
+        order, first = self._group(links, a, b, apart=apart)
+        edges, ordered = [*first.tolist(), len(links)], links[order].tolist()
+        ends = (column[order[first]].tolist() for column in (a, b, self.parts.bad[links]))
+        return [
+            Bundle(a=start, b=end, links=tuple(ordered[i:j]), bad=is_bad)
+            for (i, j), start, end, is_bad in zip(pairwise(edges), *ends, strict=True)
+        ]
+
+    def sizes(self, links: NDArray[np.integer], a: NDArray[np.integer], b: NDArray[np.integer]) -> NDArray[np.integer]:
+        """Return the number of links in each of the `bundles`."""
+        return np.diff(self._group(links, a, b, apart=False)[1], append=len(links))
+
+    def _group(
+        self, links: NDArray[np.integer], a: NDArray[np.integer], b: NDArray[np.integer], *, apart: bool
+    ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """Return an order of the links in which bundles are neighbours, and the place of the first link of each."""
         bad = self.parts.bad[links]
         low, high = np.minimum(a, b), np.maximum(a, b)
         ink = np.zeros(len(links), np.int64) if self.colors.metric is not None else self.colors.of_link[links]
@@ -50,12 +66,7 @@ class Wires:
         order = np.lexsort((links, single, ink, high, low))
         keys = np.stack((low, high, ink, single))[:, order]
         first = np.flatnonzero(np.append(True, (keys[:, 1:] != keys[:, :-1]).any(axis=0))) if len(links) else order
-        edges, ordered = [*first.tolist(), len(links)], links[order].tolist()
-        ends = (column[order[first]].tolist() for column in (a, b, bad))
-        return [
-            Bundle(a=start, b=end, links=tuple(ordered[i:j]), bad=is_bad)
-            for (i, j), start, end, is_bad in zip(pairwise(edges), *ends, strict=True)
-        ]
+        return order, first
 
     def line(self, bundle: Bundle, points: Points, crowd: int, boxes: tuple[int, int], names: tuple[str, str]) -> Line:
         """Return a bundle as a line among `crowd` others: the more lines, the finer."""

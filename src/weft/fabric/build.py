@@ -27,6 +27,7 @@ MAX_PORTS = 254  # 255 is "no route" in a forwarding table
 
 # GUIDs of nodes without one: Mellanox's old prefix, then a running number, then the port in the last byte.
 _GUID_PREFIX = 0x0002_C903_0000_0000
+_TAILS = re.compile(r"/.*")
 _NAME = re.compile(r"[^\s/]+(/[^\s/]*[^\s/\d][^\s/]*)?")
 
 
@@ -177,10 +178,10 @@ class FabricBuilder:
             known_names: set[str] = set()
             repeated = next(name for name in self._names if name in known_names or known_names.add(name))  # type: ignore[func-returns-value]
             raise ConfigError(f"two nodes are called {repeated!r}: names must be unique")
-        tails = {name.partition("/")[1:] for name in self._names}  # parts of servers share names
-        no_blanks = "\n".join(self._names).split() == self._names
+        text = "\n".join(self._names)
+        no_blanks = text.split() == self._names
         begun = no_blanks and "/" not in {name[0] for name in self._names}
-        if begun and all(_NAME.fullmatch(f"x{slash}{tail}") for slash, tail in tails):
+        if begun and all(_NAME.fullmatch(f"x{tail}") for tail in set(_TAILS.findall(text))):  # of servers the same
             return
         for name in self._names:
             if not _NAME.fullmatch(name):
@@ -205,14 +206,16 @@ class FabricBuilder:
         self, nodes: NodeColumns, first_port: NDArray[np.int64], a: NDArray[np.int32], b: NDArray[np.int32]
     ) -> None:
         ends = np.concatenate((a, b))
-        used, first = np.unique(ends, return_index=True)
-        if len(used) == len(ends):
+        used = np.zeros(int(ends.max(initial=-1)) + 1, np.bool_)
+        used[ends] = True
+        if np.count_nonzero(used) == len(ends):
             return
 
         def name(slot: int) -> str:
             node = int(np.searchsorted(first_port, slot, side="right")) - 1
             return f"{nodes.name[node]}/{slot - first_port[node]}"
 
+        first = np.unique(ends, return_index=True)[1]
         slot = int(ends[np.setdiff1d(np.arange(len(ends)), first)[0]])
         peers = [int(b[i]) if a[i] == slot else int(a[i]) for i in np.flatnonzero((a == slot) | (b == slot))[:2]]
         if peers == [slot]:

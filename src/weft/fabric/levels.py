@@ -46,8 +46,9 @@ def _find_levels(fabric: Fabric) -> NDArray[np.int16]:
     a, b = (end[fabric.network_links] for end in fabric.link_nodes)
     kind = fabric.nodes.kind
     level = np.full(len(kind), NO_LEVEL, np.int16)
-    plugged = np.union1d(a, b)
-    level[plugged[kind[plugged] == NodeKind.HCA]] = 0
+    plugged = np.zeros(len(kind), np.bool_)
+    plugged[a] = plugged[b] = True
+    level[plugged & (kind == NodeKind.HCA)] = 0
     is_switch = kind == NodeKind.SWITCH
     spread(level, a, b, is_switch)
     between = is_switch[a] & is_switch[b] & (a != b)
@@ -55,7 +56,7 @@ def _find_levels(fabric: Fabric) -> NDArray[np.int16]:
     for near, far in ((a, b), (b, a)):
         inside = (kind[near] == NodeKind.AGGREGATION) & is_switch[far]
         level[near[inside]] = level[far[inside]]
-    level[plugged[kind[plugged] == NodeKind.ROUTER]] = 0
+    level[plugged & (kind == NodeKind.ROUTER)] = 0
     level.setflags(write=False)
     return level
 
@@ -88,7 +89,7 @@ def _lower_bare(level: NDArray[np.int16], a: NDArray[np.int32], b: NDArray[np.in
     bare = np.flatnonzero((level > 2) & (highest < level))
     if not len(bare):
         return
-    near, far = np.divmod(np.unique(np.concatenate((a * _NODES + b, b * _NODES + a), dtype=np.int64)), _NODES)
+    near, far = np.divmod(np.sort(np.concatenate((a * _NODES + b, b * _NODES + a), dtype=np.int64)), _NODES)
     edges, ends = np.searchsorted(near, np.arange(len(level) + 1)).tolist(), far.tolist()
     joined = cache(lambda switch: frozenset(ends[edges[switch] : edges[switch + 1]]))
     current = level.tolist()

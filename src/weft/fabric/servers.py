@@ -37,12 +37,17 @@ class ServerNodes:
     storage: NDArray[np.int32]  # [server, n] -> HCA node
 
 
-def add_servers(builder: FabricBuilder, template: str, names: Sequence[str], *, group: ArrayLike = -1) -> ServerNodes:
-    """Add servers of one template with all their devices; `group` is one for all, or one for each."""
+def add_servers(
+    builder: FabricBuilder, template: str, names: Sequence[str], *, group: ArrayLike = -1, wired: bool = True
+) -> ServerNodes:
+    """Add servers of one template with all their devices and, if `wired`, the links between these.
+
+    `group` is one for all servers, or one for each.
+    """
     kind = catalog.server(template)
     drawing = _Drawing(kind)
     nodes = _add_nodes(builder, drawing.parts, names, np.broadcast_to(np.asarray(group, np.int32), len(names)))
-    for speed, wires in drawing.wires.items():
+    for speed, wires in drawing.wires.items() if wired else ():
         a, a_port, b, b_port = np.array(wires).T
         builder.add_links(nodes[:, a], a_port, nodes[:, b], b_port, speed, medium=Medium.BOARD)
     rails, stores = len(kind.compute), len(kind.storage)

@@ -115,14 +115,17 @@ def count(spec: str, fabric: Fabric) -> Size:
     a, b = fabric.link_nodes
     inside = (level[a] > 0) & (level[b] > 0) & (fabric.nodes.system_guid[a] == fabric.nodes.system_guid[b])
     cabled = fabric.network_links & ~inside
-    ends = np.sort(np.stack([level[end[cabled]] for end in (a, b)]), axis=0)
-    joined = Counter(zip(*ends[:, ends[0] != NO_LEVEL].tolist(), strict=True))
+    ends = np.stack([level[end[cabled]] for end in (a, b)]).astype(np.int64)
+    low, high = ends.min(axis=0), ends.max(axis=0)
+    levelled, above = low != NO_LEVEL, int(high.max(initial=0)) + 1
+    joined = np.bincount(low[levelled] * above + high[levelled])
+    pairs = np.flatnonzero(joined)
     return Size(
         spec=spec,
         fabric=fabric,
         later=fabric,
         switches={tier_name(n): k for n, k in sorted(Counter(switches.tolist()).items())},
-        cables={f"{tier_name(low)}_{tier_name(high)}": k for (low, high), k in sorted(joined.items())},
+        cables={"_".join(map(tier_name, divmod(tiers, above))): int(joined[tiers]) for tiers in pairs.tolist()},
     )
 
 

@@ -577,4 +577,4 @@ def test_a_base_port_0_is_written_and_read(read):
 def test_names_compared_all_at_once_count_up_as_they_do_pair_by_pair(prefix, first, width, counts):
     """Numbers with carries and zeros in front, repeated ones, and some that are too long for a range."""
     names = [f"{prefix}{first + count:0{width}}/1" for count in counts]
-    assert _steps(names).tolist() == [_step(a, b) for a, b in pairwise(names)]
+    assert _steps(names, np.ones(len(names) - 1, bool)).tolist() == [_step(a, b) for a, b in pairwise(names)]

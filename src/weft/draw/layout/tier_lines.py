@@ -103,14 +103,15 @@ def _bundles(wires: Wires, anchors: Anchors, *, single_lines: bool) -> list[Bund
 def _tier_bundles(wires: Wires, anchors: Anchors, links: NDArray[np.int64], *, single_lines: bool) -> list[Bundle]:
     """Return the bundles between two levels: one link each if there is space, else joined."""
     a, b = (end[links] for end in wires.parts.ends)
-    together = wires.bundles(links, anchors.of_part[a], anchors.of_part[b])
+    ends = anchors.of_part[a], anchors.of_part[b]
+    sizes = wires.sizes(links, *ends)
     between_switches = wires.parts.is_switch[a].all() and wires.parts.is_switch[b].all()
-    few = max(len(bundle.links) for bundle in together) <= _PARALLEL if between_switches else single_lines
+    few = sizes.max() <= _PARALLEL if between_switches else single_lines
     if len(links) <= _SINGLE and few:
-        return wires.bundles(links, anchors.of_part[a], anchors.of_part[b], apart=True)
+        return wires.bundles(links, *ends, apart=True)
     trunk = (anchors.of_row[a] >= 0) & (anchors.of_row[b] >= 0) & ~wires.parts.bad[links]
-    if len(together) <= _MOST_LINES or not trunk.any():
-        return together
+    if len(sizes) <= _MOST_LINES or not trunk.any():
+        return wires.bundles(links, *ends)
     a, b = (np.where(trunk, anchors.of_row[end], anchors.of_part[end]) for end in (a, b))
     return wires.bundles(links, a, b)
 

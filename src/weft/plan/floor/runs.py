@@ -152,10 +152,13 @@ def _joints(
 ) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
     """Return the joint of each cable, and whether one plug at each end can carry it: two cages, or one and adapters."""
     label = components(len(cage), cage[low], cage[high])
-    _, joint = np.unique(label[cage[low]], return_inverse=True)
-    ends = np.unique(np.concatenate((cage[low], cage[high])))
-    of_end = np.searchsorted(np.unique(label[cage[low]]), label[ends])
-    count = int(joint.max(initial=-1)) + 1
+    used = np.zeros(len(cage), np.bool_)
+    used[cage[low]] = used[cage[high]] = True
+    ends = np.flatnonzero(used)
+    is_joint = np.zeros(len(cage), np.bool_)
+    is_joint[label[ends]] = True
+    number = np.cumsum(is_joint) - 1
+    joint, of_end, count = number[label[cage[low]]], number[label[ends]], int(np.count_nonzero(is_joint))
     switches = np.bincount(of_end[is_switch[ends]], minlength=count)
     adapters = np.bincount(of_end[~is_switch[ends]], minlength=count)
     whole = (switches + adapters <= 2) | (switches == 1)

@@ -81,6 +81,14 @@ def add_nodes(doc: Document, keys: list[str], start: Fabric) -> Fabric:
     return fabric
 
 
+def build_defaults(doc: Document, keys: list[str]) -> Fabric:
+    """Return the nodes of entries without identity keys, with all values derived and no links."""
+    start = FabricBuilder("").build()
+    items = [_parse(doc, ("nodes", key)) for key in keys]
+    _check_names(doc, items, start)
+    return _build(doc, items, start, wired=False)
+
+
 def default_box(name: str, kind: NodeKind) -> str:
     """Return the default server of a node: the one that its name begins with."""
     if kind in (NodeKind.SWITCH, NodeKind.AGGREGATION, NodeKind.ROUTER):
@@ -154,8 +162,8 @@ def _check_names(doc: Document, items: list[ParsedEntry], start: Fabric) -> None
 # -- the nodes themselves ------------------------------------------------------------------------------------------
 
 
-def _build(doc: Document, items: list[ParsedEntry], start: Fabric) -> Fabric:
-    """Build nodes and the insides of servers; identity and cables are added later."""
+def _build(doc: Document, items: list[ParsedEntry], start: Fabric, *, wired: bool = True) -> Fabric:
+    """Build nodes and, if `wired`, the links inside servers; identity and cables are added later."""
     builder = FabricBuilder(str(doc.path))
     _replay(builder, start)
     batches = groupby((t for t in items if t.is_new), key=lambda t: (t.template, t.kind, t.model))
@@ -165,7 +173,7 @@ def _build(doc: Document, items: list[ParsedEntry], start: Fabric) -> Fabric:
         entry = [item.entry for item in batch for _ in item.names]
         groups = [int(builder.add_groups([t.group])[0]) if t.group else -1 for t in entry]
         if template:
-            add_servers(builder, template, names, group=groups)
+            add_servers(builder, template, names, group=groups, wired=wired)
             continue
         hardware = find_model(model)
         boxes = [_box(name, kind, t) for name, t in zip(names, entry, strict=True)]

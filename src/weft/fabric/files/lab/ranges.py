@@ -32,6 +32,8 @@ def expand(text: str) -> list[str]:
 
 def compress(first: str, last: str) -> str:
     """Return the range between two names that differ in one number, or the name if they are the same."""
+    if first == last:
+        return first
     parts = [a if a == b else f"{a}..{b}" for a, b in zip(_DIGITS.split(first), _DIGITS.split(last), strict=True)]
     return "".join(parts)
 
@@ -43,7 +45,7 @@ def runs(columns: Sequence[Sequence[str]], same: Sequence[str]) -> list[tuple[in
     codes = np.zeros(len(same) - 1, np.int64)  # of each row and the next: the numbers that count up; -1: none
     ends = np.fromiter(map(str.__ne__, same, same[1:]), bool, len(codes))
     for column in columns:
-        steps = _steps(column)
+        steps = _steps(column, ~ends)
         ends |= steps < 0
         codes = codes << 8 | steps
     codes[ends] = -1
@@ -56,14 +58,17 @@ def runs(columns: Sequence[Sequence[str]], same: Sequence[str]) -> list[tuple[in
     return [*result, (first, len(codes))]
 
 
-def _steps(names: Sequence[str]) -> NDArray[np.int64]:
-    """Return [n - 1] -> the part of a name that counts up by one in the next, which is otherwise the same; else -1."""
+def _steps(names: Sequence[str], needed: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Return [n - 1] -> the part of a name that counts up by one in the next, which is otherwise the same; else -1.
+
+    Pairs that are not `needed` may have any value.
+    """
     result = np.full(len(names) - 1, -1)
     if all(map(str.isascii, names)):
         pairs = _count_last_digits(np.array(names, np.bytes_), result)
     else:
         pairs = np.arange(len(result))
-    for index in pairs.tolist():
+    for index in pairs[needed[pairs]].tolist():
         result[index] = _step(names[index], names[index + 1])
     return result
 
@@ -77,8 +82,9 @@ def _count_last_digits(names: NDArray[np.bytes_], result: NDArray[np.int64]) -> 
     n_different, place, pair = different.sum(axis=1), different.argmax(axis=1), np.arange(len(result))
     is_digit = (letters >= ord("0")) & (letters <= ord("9"))
     begins = is_digit & ~np.roll(is_digit, 1, axis=1)  # the column that was added has no digit
-    parts = 2 * np.cumsum(begins, axis=1, dtype=np.int32) - 1
-    begin = np.maximum.accumulate(np.where(begins, np.arange(length + 1, dtype=np.int32), 0), axis=1)
+    small = np.int16 if length < 1 << 14 else np.int32  # half of the time goes into these two arrays
+    parts = 2 * np.cumsum(begins, axis=1, dtype=small) - 1
+    begin = np.maximum.accumulate(np.where(begins, np.arange(length + 1, dtype=small), small(0)), axis=1)
     digits = is_digit[:-1]
     counts = (
         (n_different == 1)

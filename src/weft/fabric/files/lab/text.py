@@ -7,7 +7,7 @@ LID, a description) are written.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from weft.fabric import catalog
 from weft.fabric.build import FabricBuilder
 from weft.fabric.files.lab.document import Document
 from weft.fabric.files.lab.links import Device, default_line, devices, find_model, kind_of, ports_of
-from weft.fabric.files.lab.nodes import add_nodes, default_box
+from weft.fabric.files.lab.nodes import build_defaults, default_box
 from weft.fabric.files.lab.ranges import RANGE, compress, runs
 from weft.fabric.kinds import Medium, NodeKind
 from weft.fabric.model import Fabric
@@ -96,7 +96,7 @@ def _add_identity(fabric: Fabric, entries: dict[str, Entry]) -> None:
     """Read the entries back, and add all values that differ."""
     ranges = dict(_nodes_in_ranges(entries))
     document = Document(path=Path("lab"), data={"nodes": ranges}, text="")
-    rebuilt = add_nodes(document, list(ranges), FabricBuilder("").build())
+    rebuilt = build_defaults(document, list(ranges))
     lids: dict[str, NDArray[Any]] = {"lid": fabric.tables.lid, "lmc": fabric.tables.lmc}
     for index in _different_nodes(fabric, rebuilt).tolist():
         node = fabric.node(index)
@@ -222,7 +222,7 @@ def _shape_of(template: str) -> Shape:
 def _shapes(fabric: Fabric) -> dict[int, Shape]:
     """Return the shape of each server: its devices and links, without values that differ between servers."""
     inside = _Inside(fabric)
-    shapes: dict[bytes, Shape] = {}
+    shapes: dict[tuple[bytes, ...], Shape] = {}
     result: dict[int, Shape] = {}
     for server in range(len(fabric.servers)):
         key = inside.key(server)
@@ -241,9 +241,9 @@ class _Inside:
         node = node[np.searchsorted(nodes.server[node], 0) :]
         of = nodes.server[node]
         self.first_node = np.searchsorted(of, np.arange(count + 1))
-        numbers: dict[str, int] = {}  # of parts, by their names in a server
-        names = (nodes.name[n].removeprefix(fabric.servers[s]) for n, s in zip(node.tolist(), of.tolist(), strict=True))
-        part = np.array([numbers.setdefault(name, len(numbers)) for name in names], np.int32)
+        names = [nodes.name[n].removeprefix(fabric.servers[s]) for n, s in zip(node.tolist(), of.tolist(), strict=True)]
+        numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}  # of parts, by their names
+        part = np.fromiter(map(numbers.__getitem__, names), np.int32, len(names))
         self.parts = list(numbers)
         group = nodes.group[node]
         same_group = group == group[self.first_node[of]] if len(node) else group == group
@@ -255,13 +255,12 @@ class _Inside:
         self.first_link = np.searchsorted(nodes.server[a[link]], np.arange(count + 1))
         ends = [(part_of[ports.node[slot]], ports.number[slot]) for slot in (links.a[link], links.b[link])]
         self.of_link = (*ends[0], *ends[1], *(getattr(links, key)[link] for key in _QUALITY))
+        self._rows = _bytes_of_rows(self.of_node), _bytes_of_rows(self.of_link)
 
-    def key(self, server: int) -> bytes:
-        return b"|".join(
-            column[first[server] : first[server + 1]].tobytes()
-            for first, columns in ((self.first_node, self.of_node), (self.first_link, self.of_link))
-            for column in columns
-        )
+    def key(self, server: int) -> tuple[bytes, ...]:
+        """Return a key that servers with equal devices and links share."""
+        ranges = (first[server : server + 2].tolist() for first in (self.first_node, self.first_link))
+        return tuple(rows[begin:end].tobytes() for rows, (begin, end) in zip(self._rows, ranges, strict=True))
 
     def shape(self, server: int) -> Shape:
         parts, wires = (
@@ -272,6 +271,12 @@ class _Inside:
         spelled = [(*sorted(((name(a), n), (name(b), m))), *quality) for a, n, b, m, *quality in wires]
         inside = ((name(part), kind, self.models[model], n_ports, same) for part, kind, model, n_ports, same in parts)
         return tuple(inside), tuple(sorted(spelled))
+
+
+def _bytes_of_rows(columns: Sequence[NDArray[Any]]) -> NDArray[np.uint8]:
+    """Return uint8[row, byte]: the columns side by side."""
+    parts = [np.ascontiguousarray(column).view(np.uint8).reshape(len(column), column.itemsize) for column in columns]
+    return np.concatenate(parts, axis=1)
 
 
 # -- links ---------------------------------------------------------------------------------------------------------
