@@ -61,6 +61,22 @@ def test_disaggregated_replicas_and_a_fault(capsys):
     assert fault["throughput"]["retries"] > 0
 
 
+def test_jobs_of_another_tenant_slow_handoffs_and_a_lane_protects_them(capsys):
+    place = "--fabric superpod:su=2,servers=64,oversubscription=4 --servers dgx1,dgx33"
+    load = "--rate 2 --seconds 20 --input-len 4000 --output-len 20"
+    base = f"llama3-8b --tp 8 {place} --prefill 1 --decode 1 {load}"
+    jobs = "--jobs train=permutation:dgx[2-32],dgx[34-64]@90%"
+    alone, shared = (run(words, capsys) for words in (base, f"{base} {jobs}"))
+    lane = run(f"{base} {jobs} --handoff-lane 75%", capsys)
+    p99_s = [facts["latency"]["handoff"]["p99_s"] for facts in (alone, lane, shared)]
+    assert p99_s == sorted(p99_s)
+    assert p99_s[2] > 2 * p99_s[0]
+    rows = lane["beside"]["rows"]
+    assert [row["handoff"]["p99_s"] for row in rows.values()] == [p99_s[0], p99_s[2], p99_s[1]]
+    app(f"infer {base} {jobs}".split())
+    assert "Beside train=permutation:dgx[2-32],dgx[34-64]@90%" in capsys.readouterr().out
+
+
 def test_a_trace_and_a_closed_loop(capsys, tmp_path):
     path = tmp_path / "trace.csv"
     path.write_text("arrival_s,prompt,output\n" + "".join(f"{i / 10},{100 + i},20\n" for i in range(50)))
@@ -115,6 +131,9 @@ def test_answer_latencies_and_trust_come_first_and_explain_has_the_rest(capsys):
         ("--rate 5 --trace-speed 2", "--trace-speed"),
         ("--rate 5 --prefill 1", "--prefill and --decode"),
         ("--rate 5 --handoff layers", "--handoff"),
+        ("--rate 5 --jobs ring:dgx[1-2]", "add --prefill and --decode"),
+        ("--rate 5 --prefill 1 --decode 1 --handoff-lane 75%", "add --jobs"),
+        ("--rate 5 --prefill 1 --decode 1 --jobs ring --find rate --slo-ttft 1s", "leave out --find"),
         ("--rate 5 --find gpus", "objective"),
         ("--rate 5 --decode-tp 2", "add --prefill and --decode"),
         ("--rate 5 --prefill 1 --decode 1 --decode-tp 1", "changes nothing"),

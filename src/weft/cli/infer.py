@@ -103,6 +103,7 @@ def _serve_traffic(
         serving=serving,
         load_of=lambda other: read_traffic(other, requests.input_len, output, requests.concurrency, where.seed),
         most_gpus=where.gpus or _gpus_of_server(where),
+        seed=where.seed,
     )
     with progress_bar(f"{model} on {where.fabric or 'its fabric'}") as change:
         show = run_traffic(run, outputs.form, lambda text: change(description=text), explain=outputs.explain)

@@ -30,6 +30,7 @@ def title_of(placement: Placement) -> str:
 
 _LEAST_SHARE = 5e-4  # smaller parts are not printed
 _NAMES = {
+    "handoff": "KV hand-off",
     "ttft": "first token (TTFT)",
     "tpot": "per output token (TPOT)",
     "itl": "between tokens (ITL)",
@@ -46,6 +47,8 @@ def print_served(facts: dict[str, Any], placement: Placement, *, explain: bool) 
         for name, latency in facts["latency"].items()
     ]
     out.print(table("Latency", ("ms", "mean", "p50", "p90", "p99"), ms))
+    if "beside" in facts:
+        _print_beside(facts["beside"])
     if "phases" in facts:
         _print_phases(facts)
     if explain:
@@ -103,6 +106,15 @@ def _print_rates(facts: dict[str, Any]) -> None:
         if seconds > _LEAST_SHARE * total
     ]
     out.print(table("Where the time of a request goes", ("cause", "ms", "%"), parts))
+
+
+def _print_beside(beside: dict[str, Any]) -> None:
+    columns = ("KV hand-offs", "p50 ms", "p99 ms", "TTFT p50 ms", "TTFT p99 ms")
+    rows = [
+        (name, *(1000 * row[kind][f"{key}_s"] for kind in ("handoff", "ttft") for key in ("p50", "p99")))
+        for name, row in beside["rows"].items()
+    ]
+    console().print(table(f"Beside {', '.join(beside['jobs'])}", columns, rows))
 
 
 def _print_phases(facts: dict[str, Any]) -> None:

@@ -73,6 +73,12 @@ class Serving:
     """With --prefill: after (the KV cache moves when the prefill has ended) or layers (while it runs). [after]"""
     staging: Whole | None = None
     """With --prefill: hand-offs under way to a decode replica at most. [as its KV room allows]"""
+    jobs: tuple[str, ...] = ()
+    """With --prefill: a job of another tenant on the same fabric, as in `weft load`: 'train=all-to-all:dgx[3-8]@80%'.
+    Its traffic shares links with hand-offs. Repeat it for several. [none]"""
+    handoff_lane: str | None = None
+    """With --jobs: the share of each link that VL arbitration guarantees to hand-offs on a service level of their own,
+    such as 75%. [all traffic on one virtual lane]"""
     router: str = "least-loaded"
     """Choice of the replica for a request: round-robin, least-loaded or prefix (the one that has its prefix)."""
     chunked_prefill: OnByDefault = True
@@ -139,6 +145,15 @@ def check_traffic(traffic: Traffic, serving: Serving, batch: int, phase: str, co
         (
             not serving.prefill and (serving.handoff or serving.staging),
             "--handoff and --staging go with --prefill and --decode",
+        ),
+        (
+            bool(serving.jobs) and not serving.prefill,
+            "--jobs share links with hand-offs between replicas: add --prefill and --decode",
+        ),
+        (bool(serving.jobs) and serving.find, "--jobs are beside one service: leave out --find"),
+        (
+            serving.handoff_lane is not None and not serving.jobs,
+            "--handoff-lane separates hand-offs from jobs: add --jobs",
         ),
         (serving.handoff not in (None, "after", "layers"), "--handoff must be after or layers"),
         (

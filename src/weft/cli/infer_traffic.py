@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from math import inf
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ from weft.version import __version__
 if TYPE_CHECKING:
     from weft.fabric.prices import Band
     from weft.inference.deployment import Deployment
+    from weft.inference.serving.disturbances import Disturbance
     from weft.inference.serving.figures import Objective
     from weft.inference.serving.fleet import Choice, Find, Fleet
     from weft.inference.serving.load import Load
@@ -36,6 +37,7 @@ class Run:
     serving: Serving
     load_of: Callable[[Traffic], Load]
     most_gpus: int  # of a replica, in a search over layouts
+    seed: int
 
     @cached_property
     def load(self) -> Load:
@@ -109,7 +111,7 @@ def _print(facts: dict[str, Any], placement: Placement, serving: Serving, form: 
 def _serve(run: Run, placement: Placement, service: Service, objective: Objective | None) -> dict[str, Any]:
     """Serve the load, write files and return the figures."""
     from weft.inference.serving.disturbances import Disturbance, compare_phases, phases_of
-    from weft.inference.serving.figures import report
+    from weft.inference.serving.figures import latencies, report
     from weft.inference.serving.output import draw_latencies, write_requests
     from weft.inference.serving.run import serve
 
@@ -121,6 +123,8 @@ def _serve(run: Run, placement: Placement, service: Service, objective: Objectiv
         fault = Disturbance.parse(serving.fault, float(run.load.arrival_s[-1]))
         phases = phases_of(fault, placement, run.load.mean_tokens, clock=run.fleet.clock)
     served = serve(service, run.load, phases=phases)
+    shared = _share_links(run, placement, service, served, fault)
+    served = shared[-1].served if shared else served
     if serving.write_requests is not None:
         write_requests(serving.write_requests, served)
     if serving.picture_cdf is not None:
@@ -133,6 +137,14 @@ def _serve(run: Run, placement: Placement, service: Service, objective: Objectiv
     facts |= report(served, objective) | {
         "usd_per_1e6_output_tokens": None if (usd := _usd(placement, served)) is None else [usd.low_usd, usd.high_usd]
     }
+    if serving.jobs:
+        facts["beside"] = {
+            "jobs": serving.jobs,
+            "rows": {
+                each.name: {kind: asdict(latencies(each.served)[kind]) for kind in ("handoff", "ttft")}
+                for each in shared
+            },
+        }
     if fault is not None:
         facts["fault"] = {
             "fault": fault.text,
@@ -141,6 +153,53 @@ def _serve(run: Run, placement: Placement, service: Service, objective: Objectiv
         }
         facts["phases"] = compare_phases(served, fault)
     return facts
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Shared:
+    """A run of the load with other traffic on its links."""
+
+    name: str
+    served: Served
+
+
+def _share_links(
+    run: Run, placement: Placement, service: Service, alone: Served, fault: Disturbance | None
+) -> list[_Shared]:
+    """Serve the load beside exchanges of steps, then beside the jobs of the options; the last has all of them.
+
+    The list is empty if nothing shares links with hand-offs.
+    """
+    from weft.inference.serving.beside import Beside, bytes_of_token, exchanges_of
+    from weft.inference.serving.disturbances import phases_of
+    from weft.inference.serving.run import serve
+    from weft.lab.load import read_job
+    from weft.sim.perftest import prepare
+    from weft.units import parse_share
+
+    serving = run.serving
+    exchanges = any(bytes_of_token(each) for each in placement.pools)
+    if not placement.prefill or not (serving.jobs or exchanges):
+        return []
+    fabric = prepare(placement.deployment.site.fabric)
+    jobs = tuple(read_job(fabric, spec, number, run.seed) for number, spec in enumerate(serving.jobs, 1))
+    sent = exchanges_of(alone, placement.pools) if exchanges else ()
+    cases: dict[str, dict[str, Any]] = {"without jobs": {}}
+    if jobs:
+        cases["on one lane with jobs"] = {"jobs": jobs}
+    if serving.handoff_lane is not None:
+        share = parse_share(serving.handoff_lane)
+        cases[f"on a lane with {100 * share:g} %"] = {"jobs": jobs, "lane": share}
+    found = []
+    for name, traffic in cases.items():
+        beside = Beside(fabric=fabric, exchanged_byte_s=sent, **traffic)
+        placed = replace(placement, beside=beside)
+        phases: tuple[Any, ...] = ()
+        if fault is not None:
+            phases = phases_of(fault, placed, run.load.mean_tokens, clock=run.fleet.clock)
+        routed = replace(service, routes=placed.routes(fabric)[0])
+        found.append(_Shared(name=name, served=serve(routed, run.load, phases=phases)))
+    return found
 
 
 def _search_rate(run: Run, service: Service, objective: Objective, say: Callable[[str], None]) -> float:

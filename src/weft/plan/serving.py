@@ -28,6 +28,7 @@ from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
 from weft.inference.deployment import Deployment, find_deployment
 from weft.inference.prediction import show_layout
+from weft.inference.serving.beside import bytes_of_token
 from weft.inference.serving.figures import Objective, latencies
 from weft.inference.serving.fleet import Choice, Fleet, over_layouts
 from weft.inference.serving.load import Lengths, Load, poisson
@@ -37,7 +38,6 @@ from weft.inference.serving.search import keeps
 from weft.plan.request import Request
 from weft.plan.size import Size
 from weft.plan.upkeep import site_of
-from weft.training.gpu import BF16_BYTES, OPERAND_BYTES
 
 PROMPT_TOKEN_BYTES, ANSWER_TOKEN_BYTES = 5, 300  # text of a token in JSON; an event of a stream with its headers
 _REQUESTS, _SHORTEST_S, _LONGEST_S = 2000, 20.0, 300.0  # simulated
@@ -229,7 +229,7 @@ def _flows(demand: Demand, placement: Placement, served: Served, port_gbit_s: fl
     tokens_of = [prompts + answers] if placement.both else [prompts, answers]
     replicas = [placement.both] if placement.both else [placement.prefill, placement.decode]
     steps = _GIGABIT * max(
-        _exchanged(each, tokens_per_s / count)
+        bytes_of_token(each) * tokens_per_s / count
         for each, tokens_per_s, count in zip(placement.pools, tokens_of, replicas, strict=True)
     )
     if steps:
@@ -265,24 +265,6 @@ def _handed_over(placement: Placement, served: Served) -> tuple[float, float]:
                     loads[1, to] += row * part.share / len(placement.parts)
     seconds = float(served.load.arrival_s[-1])
     return float(loads.sum(axis=2).max()) / seconds, float(loads.max())
-
-
-def _exchanged(deployment: Deployment, tokens_per_s: float) -> float:
-    """Return the bytes per second that a server sends to others of its replica: to experts, sums, activations."""
-    each, model = deployment.site.template.gpus, deployment.model
-    span, width = deployment.replica_gpus // each, model.hidden * BF16_BYTES
-    if span < 2:
-        return 0.0
-    of_token = 0.0  # bytes that leave a server for each token of the replica
-    if deployment.dp > 1:
-        reached = (span - 1) * (1 - (1 - 1 / span) ** model.topk)  # other servers with its experts
-        back_and_forth = width + model.hidden * OPERAND_BYTES[deployment.precision]
-        of_token += sum("experts" in kind for kind in model.kinds) * reached * back_and_forth
-    if deployment.tp > each:
-        of_token += 2 * len(model.kinds) * 2 * (span - 1) * width  # two all-reduces for each layer, as rings
-    if deployment.pp > 1:
-        of_token += (span - 1) * width
-    return tokens_per_s * of_token / span
 
 
 def _port_gbit_s(fabric: Fabric) -> float:

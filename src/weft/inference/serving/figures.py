@@ -68,10 +68,22 @@ def e2e_s(served: Served) -> NDArray[np.float64]:
     return times_s
 
 
+def handoff_s(served: Served) -> NDArray[np.float64]:
+    """Return the time from the end of the prefill to the first token, of requests that no fault sent elsewhere.
+
+    It is the wait for KV room at the decode replica, and the time on the wire.
+    """
+    requests = served.requests
+    went = (requests.handoff_s >= 0) & (requests.retries == 0)
+    times_s: NDArray[np.float64] = (requests.first_s - requests.prefilled_s)[went]
+    return times_s
+
+
 def latencies(served: Served) -> dict[str, Latency]:
     """Return the distributions of all latencies."""
     several = served.requests.output > 1
-    return {
+    handed = {"handoff": Latency.of(handoff_s(served))} if served.service.disaggregated else {}
+    return handed | {
         "ttft": Latency.of(ttft_s(served)),
         "tpot": Latency.of(tpot_s(served)[several]),
         "itl": between_tokens(served.gaps),

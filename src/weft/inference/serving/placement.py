@@ -21,21 +21,20 @@ from weft.errors import ConfigError
 from weft.fabric.model import Fabric
 from weft.inference.communication import Exchange
 from weft.inference.deployment import Deployment
+from weft.inference.serving.beside import Beside
+from weft.inference.serving.links import find_links
 from weft.inference.serving.resharding import Part, find_parts
 from weft.inference.serving.service import Limits, Pool, Routes, Service
 from weft.inference.serving.state import Role
 from weft.inference.step import Step
 from weft.inference.table import StepTable
 from weft.inference.tabulate import tabulate
-from weft.sim.flow.plan import plan
 from weft.sim.perftest import prepare
 from weft.sim.result import Engine as Clock
-from weft.sim.traffic import Traffic
 
 # vLLM with Mooncake's connector on 8 adapters of 200 Gbit/s: 0.54 ms for 19 MB to 31.7 ms for 4.8 GB; fit within 10 %
 # (Mooncake documentation, PD disaggregation performance, 2025-11)
 SETUP_S, ADAPTER_SHARE = 0.4e-3, 0.75
-_BYTE_PS = 1e12  # bytes/ps to bytes/s
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -47,6 +46,7 @@ class Placement:
     decode: int = 0
     both: int = 0
     decoding: Deployment | None = None  # of decode replicas with another layout; None: as `deployment`
+    beside: Beside | None = None  # other traffic on the fabric
 
     def __post_init__(self) -> None:
         if bool(self.both) == bool(self.prefill or self.decode) or bool(self.prefill) != bool(self.decode):
@@ -137,21 +137,32 @@ class Placement:
             for p, d in pairs
             if any(servers[p][part.source] != servers[d][part.target] for ranks in self.parts for part in ranks)
         ]
-        links = _links(fabric, [(slots[p], slots[d]) for p, d in outside], self.parts, self.deployment.site.options)
-        caps = np.zeros((self.replicas, self.replicas))
+        pool_of = [0] * (self.both or self.prefill) + [1] * self.decode
+        others = self.beside.on(fabric, slots, pool_of, each) if self.beside else None
+        ends = [(slots[p], slots[d]) for p, d in outside]
+        links = find_links(fabric, ends, self.parts, self.deployment.site.options, others)
+        n, ranks = self.replicas, len(self.parts)
+        caps = np.zeros((n, n, ranks))
         for p, d in pairs:
             caps[p, d] = self._inside_byte_s()
-        for (p, d), alone_byte_s in zip(outside, links.alone_byte_s, strict=True):
-            caps[p, d] = min(caps[p, d], adapter_share * alone_byte_s)
-        parts = {pair: (links.link[i], links.share[i]) for i, pair in enumerate(outside)}
+        for (p, d), alone_byte_s in zip(outside, links.alone_byte_s.reshape(-1, ranks), strict=True):
+            caps[p, d] = np.minimum(caps[p, d], adapter_share * alone_byte_s)
+        first_row = {pair: i * ranks for i, pair in enumerate(outside)}
         nothing = np.zeros(0, np.int32), np.zeros(0)
-        rows = [parts.get((p, d), nothing) for p in range(self.replicas) for d in range(self.replicas)]
+        rows = []
+        for pair in ((p, d) for p in range(n) for d in range(n)):
+            at = first_row.get(pair)
+            rows += [nothing if at is None else (links.link[at + i], links.share[at + i]) for i in range(ranks)]
+        others_at = len(outside) * ranks
+        rows += zip(links.link[others_at:], links.share[others_at:], strict=True)
         return Routes(
             first=np.cumsum([0, *(len(row[0]) for row in rows)], dtype=np.int64),
             link=np.concatenate([row[0] for row in rows]).astype(np.int32),
             share=np.concatenate([row[1] for row in rows]),
-            most_byte_s=caps.ravel(),
+            most_byte_s=np.concatenate((caps.ravel(), links.others_byte_s)),
             capacity_byte_s=links.capacity_byte_s,
+            ranks=ranks,
+            others=len(links.others_byte_s),
         ), alive
 
     def _inside_byte_s(self) -> float:
@@ -162,53 +173,6 @@ class Placement:
             for end in (("source", part.source), ("target", part.target)):
                 load[end] = load.get(end, 0.0) + part.share
         return 1e9 * (cluster.nvlink_gbyte_s or cluster.slot_gbyte_s) / max(load.values())
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Links:
-    link: list[NDArray[np.int32]]  # [pair]
-    share: list[NDArray[np.float64]]
-    alone_byte_s: list[float]
-    capacity_byte_s: NDArray[np.float64]
-
-
-def _links(
-    fabric: Fabric,
-    pairs: Sequence[tuple[NDArray[np.int64], NDArray[np.int64]]],
-    parts: Sequence[Sequence[Part]],
-    options: Any,
-) -> _Links:
-    """Return the link classes of each hand-off, whose parts leave and arrive by several ports."""
-    if not pairs:
-        return _Links(link=[], share=[], alone_byte_s=[], capacity_byte_s=np.ones(1))
-    sent = [(i, part) for i, ranks in enumerate(parts) for part in ranks]
-    source, target = (np.array([getattr(part, end) for _, part in sent]) for end in ("source", "target"))
-    src = np.concatenate([slots[source] for slots, _ in pairs]).astype(np.int32)
-    dst = np.concatenate([slots[target] for _, slots in pairs]).astype(np.int32)
-    flows_plan = plan(fabric, Traffic.make(src, dst, 1 << 20, description="hand-offs"), options)
-    state, qp = flows_plan.state, np.asarray(flows_plan.posting.messages.qp)
-    capacity = np.asarray(state.classes.capacity) * _BYTE_PS
-    load = np.zeros((len(pairs), len(capacity)))  # share of a hand-off's bytes on a link of each class
-    alone_byte_s = []
-    flows = iter(qp.tolist())
-    for pair in range(len(pairs)):
-        own = np.zeros((len(parts), len(capacity)))  # for each pair of attention ranks
-        for ranks, part in sent:
-            flow = next(flows)
-            nodes = slice(state.node_first[flow], state.node_first[flow + 1])
-            np.add.at(own[ranks], state.node_class[nodes], part.share * state.node_share[nodes])
-        load[pair] = own.mean(axis=0)
-        alone_byte_s.append(float((1 / (own / capacity).max(axis=1)).min()))
-    load, of = np.unique(load.round(12), axis=1, return_inverse=True)  # the rails of two replicas carry the same bytes
-    least = np.full(load.shape[1], np.inf)
-    np.minimum.at(least, of.ravel(), capacity)
-    used = [np.flatnonzero(row).astype(np.int32) for row in load]
-    return _Links(
-        link=used,
-        share=[row[links] for row, links in zip(load, used, strict=True)],
-        alone_byte_s=alone_byte_s,
-        capacity_byte_s=least,
-    )
 
 
 def limits_of(deployment: Deployment, **changes: Any) -> Limits:
@@ -258,16 +222,21 @@ def break_site(placement: Placement, fabric: Fabric) -> Placement:
     """Return the same replicas on a fabric with faults."""
     deployment = placement.deployment
     deployment = replace(deployment, site=replace(deployment.site, fabric=fabric, interconnect=None))
-    return place_pools(
+    placed = place_pools(
         deployment, placement.decoding, prefill=placement.prefill, decode=placement.decode, both=placement.both
     )
+    return replace(placed, beside=placement.beside)
 
 
-def place_pools(deployment: Deployment, decoding: Deployment | None, **replicas: int) -> Placement:
+def place_pools(
+    deployment: Deployment, decoding: Deployment | None, *, prefill: int = 0, decode: int = 0, both: int = 0
+) -> Placement:
     """Return replicas on the site of a deployment; those of `decoding` have its layout there."""
-    if decoding is not None and replicas.get("decode"):
+    if decoding is not None and decode:
         try:
             decoding = replace(decoding, site=deployment.site)
         except ConfigError as error:
             raise ConfigError(f"decode replicas: {error}") from None
-    return Placement(deployment=deployment, decoding=decoding if replicas.get("decode") else None, **replicas)
+    return Placement(
+        deployment=deployment, decoding=decoding if decode else None, prefill=prefill, decode=decode, both=both
+    )

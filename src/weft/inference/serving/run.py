@@ -135,7 +135,7 @@ def _state(service: Service, load: Load, phases: Sequence[Phase], tables: tuple[
         raise ConfigError(f"{entries[1]:,} prefix blocks on {n:,} replicas are too many: use --no-prefix-caching")
     flat_s = np.stack([np.interp(np.arange(most + 1), table.tokens, table.parts_s.sum(axis=0)) for table in tables])
     flows = int(replicas.staging[replicas.role == Role.DECODE].sum()) + 1
-    routes = _routes(service, phases)
+    routes, others = _routes(service, phases), max(part.others for part in _parts(service, phases))
     alive = [np.ones(n, np.bool_) if phase.alive is None else phase.alive for phase in phases]
     return State(
         run=_run(load),
@@ -162,6 +162,7 @@ def _state(service: Service, load: Load, phases: Sequence[Phase], tables: tuple[
         ref=np.full(entries, NONE, np.int32),
         lru_prev=np.full(entries, NONE, np.int32),
         lru_next=np.full(entries, NONE, np.int32),
+        **_rows(service, phases),
         route_first=np.array(routes.first, np.int64),
         route_class=np.array(routes.link, np.int32),
         route_share=np.array(routes.share, np.float64),
@@ -169,8 +170,8 @@ def _state(service: Service, load: Load, phases: Sequence[Phase], tables: tuple[
         capacity=np.array(routes.capacity_byte_s, np.float64),
         flow_request=np.zeros(flows, np.int32),
         flow_left=np.zeros(flows),
-        flow_rate=np.zeros(flows),
-        flow_fixed=np.zeros(flows, np.int8),
+        flow_rate=np.zeros(flows + others),
+        flow_fixed=np.zeros(flows + others, np.int8),
         residual=np.zeros(len(routes.capacity_byte_s)),
         weight=np.zeros(len(routes.capacity_byte_s)),
         gaps=np.zeros(GAP_BINS),
@@ -233,11 +234,25 @@ def _run(load: Load) -> Records:
     return run
 
 
+def _parts(service: Service, phases: Sequence[Phase]) -> list[Routes]:
+    """Return the routes of each phase."""
+    return [phase.routes or service.routes or _NO_ROUTES for phase in phases]
+
+
+def _rows(service: Service, phases: Sequence[Phase]) -> dict[str, NDArray[np.int64]]:
+    """Return the first row of each phase in the table of routes, its rows of a pair, and of other traffic."""
+    parts = _parts(service, phases)
+    sizes = [len(part.first) - 1 for part in parts]
+    return {
+        "route_row": np.cumsum([0, *sizes[:-1]], dtype=np.int64),
+        "others": np.array([part.others for part in parts], np.int64),
+        "ranks": np.array([part.ranks for part in parts], np.int64),
+    }
+
+
 def _routes(service: Service, phases: Sequence[Phase]) -> Routes:
     """Return the routes of all phases in one table, each with link classes of its own."""
-    if service.routes is None:
-        return _NO_ROUTES
-    parts = [phase.routes or service.routes for phase in phases]
+    parts = _parts(service, phases)
     entries = np.cumsum([0, *(len(part.link) for part in parts)])
     links = np.cumsum([0, *(len(part.capacity_byte_s) for part in parts)])
     first = [part.first[:-1] + entries[i] for i, part in enumerate(parts)]

@@ -71,13 +71,19 @@ class Pool:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Routes:
-    """The link classes that a hand-off between two replicas uses, and its share of bytes on each."""
+    """The link classes that a hand-off between two replicas uses, and its share of bytes on each.
 
-    first: NDArray[np.int64]  # [replica · replicas + replica + 1]
+    A pair has a row for each pair of attention ranks, which requests take in turn. After the pairs come rows of other
+    traffic, which never ends.
+    """
+
+    first: NDArray[np.int64]  # [row + 1]; (replica · replicas + replica) · ranks + rank, then other traffic
     link: NDArray[np.int32]
     share: NDArray[np.float64]
-    most_byte_s: NDArray[np.float64]  # [replica · replicas + replica] of one hand-off; 0: no route
+    most_byte_s: NDArray[np.float64]  # [row] of one hand-off; 0: no route
     capacity_byte_s: NDArray[np.float64]  # [link]
+    ranks: int = 1
+    others: int = 0  # rows of other traffic
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

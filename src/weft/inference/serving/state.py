@@ -196,14 +196,17 @@ class State(NamedTuple):
     ref: NDArray[np.int32]  # [replica, block] requests that use a prefix block; -1: absent
     lru_prev: NDArray[np.int32]
     lru_next: NDArray[np.int32]
-    route_first: NDArray[np.int64]  # [phase, pair + 1]
+    route_row: NDArray[np.int64]  # [phase] first row of its routes: pairs of replicas, then other traffic
+    others: NDArray[np.int64]  # [phase] rows of other traffic
+    ranks: NDArray[np.int64]  # [phase] rows of a pair of replicas, which requests take in turn
+    route_first: NDArray[np.int64]  # [row + 1]
     route_class: NDArray[np.int32]
     route_share: NDArray[np.float64]
-    route_cap: NDArray[np.float64]  # [phase, pair] most bytes/s of one hand-off; 0: no route
+    route_cap: NDArray[np.float64]  # [row] most bytes/s; 0: no route
     capacity: NDArray[np.float64]  # [class] bytes/s
     flow_request: NDArray[np.int32]
     flow_left: NDArray[np.float64]  # bytes
-    flow_rate: NDArray[np.float64]
+    flow_rate: NDArray[np.float64]  # hand-offs, then other traffic
     flow_fixed: NDArray[np.int8]  # scratch
     residual: NDArray[np.float64]  # [class] scratch
     weight: NDArray[np.float64]  # [class] scratch

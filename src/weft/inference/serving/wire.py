@@ -2,6 +2,9 @@
 
 A hand-off of x bytes/s from one replica to another puts `share` · x on each link class of its route: the GPUs of both
 replicas send over their own adapters at the same time. Rates are solved again whenever a hand-off starts or ends.
+
+Other traffic (jobs of other tenants, exchanges of steps) are flows that never end: they come after the hand-offs in the
+list of flows, have rows of their own in the table of routes, and take their share while hand-offs are under way.
 """
 
 from __future__ import annotations
@@ -15,16 +18,26 @@ _LEAST_BYTES = 1e-3  # less is rounding
 @part
 def _pair(s, index):
     """Return the row of the route of a request's hand-off in the present phase."""
-    request = s.requests[index]
-    n = len(s.replicas)
-    return s.run[0].phase * n * n + request.source * n + request.replica
+    request, ranks = s.requests[index], s.ranks[s.run[0].phase]
+    pair = request.source * len(s.replicas) + request.replica
+    return s.route_row[s.run[0].phase] + pair * ranks + index % ranks
+
+
+@part
+def _row(s, i):
+    """Return the row of the route of a flow: a hand-off, or one of the others."""
+    flows = s.run[0].flows
+    if i < flows:
+        return _pair(s, s.flow_request[i])
+    n, phase = len(s.replicas), s.run[0].phase
+    return s.route_row[phase] + n * n * s.ranks[phase] + i - flows
 
 
 @part
 def can_send(s, source, target):
     """Return whether the fabric has a route between two replicas now."""
-    n = len(s.replicas)
-    return s.route_cap[s.run[0].phase * n * n + source * n + target] > 0
+    phase = s.run[0].phase
+    return s.route_cap[s.route_row[phase] + (source * len(s.replicas) + target) * s.ranks[phase]] > 0
 
 
 @handler
@@ -62,21 +75,22 @@ def remove_flow(s, index):
 
 @handler
 def solve(s):
-    """Solve the rates of all hand-offs by filling all equally until a link is full, and find the next end."""
+    """Solve the rates of all flows by filling all equally until a link is full, and find the next end."""
     run = s.run[0]
-    _open_classes(s)
+    total = run.flows + s.others[run.phase] if run.flows else 0
+    _open_classes(s, total)
     fixed = 0
-    while fixed < run.flows:
+    while fixed < total:
         level = NEVER_S
-        for i in range(run.flows):
+        for i in range(total):
             if not s.flow_fixed[i]:
-                level = min(level, _limit(s, s.flow_request[i]))
+                level = min(level, _limit(s, i))
         if level == NEVER_S:
             break
-        for i in range(run.flows):
-            if not s.flow_fixed[i] and _limit(s, s.flow_request[i]) <= level * (1 + 1e-12):
+        for i in range(total):
+            if not s.flow_fixed[i] and _limit(s, i) <= level * (1 + 1e-12):
                 s.flow_fixed[i] = 2
-        for i in range(run.flows):
+        for i in range(total):
             if s.flow_fixed[i] == 2:
                 _fix(s, i, level)
                 fixed += 1
@@ -87,26 +101,26 @@ def solve(s):
 
 
 @part
-def _open_classes(s):
-    """Set up the capacity and weight of all link classes that hand-offs use."""
-    for i in range(s.run[0].flows):
-        pair = _pair(s, s.flow_request[i])
+def _open_classes(s, total):
+    """Set up the capacity and weight of all link classes that flows use."""
+    for i in range(total):
+        row = _row(s, i)
         s.flow_fixed[i], s.flow_rate[i] = 0, 0.0
-        for j in range(s.route_first[pair], s.route_first[pair + 1]):
+        for j in range(s.route_first[row], s.route_first[row + 1]):
             link = s.route_class[j]
             s.residual[link], s.weight[link] = s.capacity[link], 0.0
-    for i in range(s.run[0].flows):
-        pair = _pair(s, s.flow_request[i])
-        for j in range(s.route_first[pair], s.route_first[pair + 1]):
+    for i in range(total):
+        row = _row(s, i)
+        for j in range(s.route_first[row], s.route_first[row + 1]):
             s.weight[s.route_class[j]] += s.route_share[j]
 
 
 @part
-def _limit(s, index):
-    """Return the rate at which the first link of a hand-off is full, or its own limit."""
-    pair = _pair(s, index)
-    limit = s.route_cap[pair]
-    for j in range(s.route_first[pair], s.route_first[pair + 1]):
+def _limit(s, i):
+    """Return the rate at which the first link of a flow is full, or its own limit."""
+    row = _row(s, i)
+    limit = s.route_cap[row]
+    for j in range(s.route_first[row], s.route_first[row + 1]):
         link = s.route_class[j]
         limit = min(limit, max(s.residual[link], 0.0) / s.weight[link])
     return limit
@@ -114,10 +128,10 @@ def _limit(s, index):
 
 @part
 def _fix(s, i, level):
-    """Give a hand-off its rate and take it from its links."""
-    pair = _pair(s, s.flow_request[i])
+    """Give a flow its rate and take it from its links."""
+    row = _row(s, i)
     s.flow_fixed[i], s.flow_rate[i] = 1, level
-    for j in range(s.route_first[pair], s.route_first[pair + 1]):
+    for j in range(s.route_first[row], s.route_first[row + 1]):
         link = s.route_class[j]
         s.residual[link] -= level * s.route_share[j]
         s.weight[link] -= s.route_share[j]

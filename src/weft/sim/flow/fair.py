@@ -36,11 +36,14 @@ class _Flows(NamedTuple):
 
 
 def fair_rates(
-    first: NDArray[np.int64], link: NDArray[np.int32], capacity: NDArray[np.float64]
+    first: NDArray[np.int64],
+    link: NDArray[np.int32],
+    capacity: NDArray[np.float64],
+    share: NDArray[np.float64] | None = None,
 ) -> tuple[NDArray[np.float64], NDArray[np.int32]]:
     """Return the rate of each flow, in the unit of `capacity`, and its bottleneck link.
 
-    Each flow uses at least one link.
+    Each flow uses at least one link. share: of its rate on each of its links; None: all of it.
     """
     flows, classes, run = records(len(first) - 1, FLOW), records(len(capacity), CLASS), records(1, RUN)
     if not len(flows):
@@ -57,7 +60,7 @@ def fair_rates(
             touched=np.zeros(len(classes), np.int32),
             levels=np.zeros(len(classes), np.int32),
             node_first=first,
-            **make_nodes(first, link, np.ones(len(link))),
+            **make_nodes(first, link, np.ones(len(link)) if share is None else share),
         )
     )
     return flows.new_rate.copy(), link[flows.new_bottleneck]

@@ -1,0 +1,171 @@
+"""The links of hand-offs, as classes with equal loads, and other traffic on them.
+
+A hand-off of several GPUs is as many queue pairs. On one lane an adapter shares its port between queue pairs, and a
+switch serves packets in the order of their arrival from buffers that senders keep full: the flows of another sender
+count together as one queue pair of a hand-off, those of the same adapter as one each. None sends more than it does
+without hand-offs, and flows with the same links are one row. With a lane of their own hand-offs have the share of each
+link that VL arbitration guarantees, and all that other traffic leaves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from weft.fabric.model import Fabric
+from weft.inference.serving.resharding import Part
+from weft.sim.engine import Options
+from weft.sim.flow.fair import fair_rates
+from weft.sim.flow.plan import FlowPlan, plan
+from weft.sim.traffic import Traffic
+
+_BYTE_PS = 1e12  # bytes/ps to bytes/s
+_DIGITS = 3  # rates of other traffic that agree in so many digits are equal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Others:
+    """Flows of other traffic."""
+
+    src: NDArray[np.int32]  # port slots
+    dst: NDArray[np.int32]
+    qp: NDArray[np.int32]  # distinguishes flows of one sender and receiver, from 1 on
+    share: NDArray[np.float64]  # of its sender's port that each demands
+    lane: float | None = None  # share of each link that a lane of their own guarantees hand-offs; None: one lane
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Links:
+    """The link classes of hand-offs and of other traffic."""
+
+    link: list[NDArray[np.int32]]  # [pair · ranks + rank, then other traffic]
+    share: list[NDArray[np.float64]]
+    alone_byte_s: NDArray[np.float64]  # [pair · ranks + rank]
+    capacity_byte_s: NDArray[np.float64]
+    others_byte_s: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))  # [other traffic]
+
+
+def find_links(
+    fabric: Fabric,
+    pairs: Sequence[tuple[NDArray[np.int64], NDArray[np.int64]]],
+    parts: Sequence[Sequence[Part]],
+    options: Options,
+    others: Others | None = None,
+) -> Links:
+    """Return the link classes of each hand-off, whose parts leave and arrive by several ports.
+
+    parts: for each pair of attention ranks that requests take in turn.
+    """
+    if not pairs:
+        return Links(link=[], share=[], alone_byte_s=np.zeros(0), capacity_byte_s=np.ones(1))
+    sent = [part for ranks in parts for part in ranks]
+    flow_plan = plan(fabric, _traffic(pairs, sent, others), options)
+    state, qp = flow_plan.state, np.asarray(flow_plan.posting.messages.qp)
+    capacity = np.asarray(state.classes.capacity) * _BYTE_PS
+    load = np.zeros((len(pairs) * len(parts), len(capacity)))  # share of a hand-off's bytes on a link of each class
+    flows = iter(qp.tolist())
+    for row, ranks in zip(load, list(parts) * len(pairs), strict=True):
+        for part in ranks:
+            flow = next(flows)
+            nodes = slice(state.node_first[flow], state.node_first[flow + 1])
+            np.add.at(row, state.node_class[nodes], part.share * state.node_share[nodes])
+    alone_byte_s = 1 / (load / capacity).max(axis=1)
+    rows, most_byte_s = np.zeros((0, len(capacity))), np.zeros(0)
+    if others is not None and len(others.src):
+        rest = _rest(flow_plan, capacity, np.fromiter(flows, np.int64), others)
+        if others.lane is not None:
+            capacity = np.maximum(others.lane * capacity, capacity - rest.used_byte_s)
+        else:
+            alike = np.isin(others.src, np.concatenate([slots for slots, _ in pairs]))
+            sender = np.where(alike, -1 - np.arange(len(alike)), others.src)
+            shared: NDArray[np.bool_] = load.max(axis=0) > 0
+            rows, most_byte_s = _rows(rest, shared, sender, len(parts[0]))
+    load, of = np.unique(np.vstack((load, rows)).round(12), axis=1, return_inverse=True)  # rails often carry the same
+    least = np.full(load.shape[1], np.inf)
+    np.minimum.at(least, of.ravel(), capacity)
+    used = [np.flatnonzero(row).astype(np.int32) for row in load]
+    return Links(
+        link=used,
+        share=[row[links] for row, links in zip(load, used, strict=True)],
+        alone_byte_s=alone_byte_s,
+        capacity_byte_s=least,
+        others_byte_s=most_byte_s,
+    )
+
+
+def _traffic(
+    pairs: Sequence[tuple[NDArray[np.int64], NDArray[np.int64]]],
+    sent: Sequence[Part],
+    others: Others | None,
+) -> Traffic:
+    """Return a message for each part of each pair, then one for each flow of other traffic."""
+    source, target = (np.array([getattr(part, end) for part in sent]) for end in ("source", "target"))
+    src = [slots[source] for slots, _ in pairs]
+    dst = [slots[target] for _, slots in pairs]
+    qp = [np.zeros(len(pairs) * len(sent), np.int32)]
+    if others is not None:
+        src, dst, qp = [*src, others.src], [*dst, others.dst], [*qp, others.qp]
+    senders, receivers = (np.concatenate(column).astype(np.int32) for column in (src, dst))
+    return Traffic.make(senders, receivers, 1 << 20, qp=np.concatenate(qp), description="hand-offs")
+
+
+class _Rest(NamedTuple):
+    """Flows of other traffic: their nodes one after the other, and their rates without hand-offs."""
+
+    first: NDArray[np.int64]  # [flow + 1]
+    link: NDArray[np.int32]
+    share: NDArray[np.float64]
+    rate_byte_s: NDArray[np.float64]
+    used_byte_s: NDArray[np.float64]  # [class]
+
+
+def _rest(flow_plan: FlowPlan, capacity: NDArray[np.float64], flows: NDArray[np.int64], others: Others) -> _Rest:
+    state, wiring = flow_plan.state, flow_plan.wiring
+    port_byte_s = np.zeros(len(wiring.fabric.ports))
+    port_byte_s[wiring.slot] = wiring.port_rate_gbit_s * 1e9 / 8
+    sizes = np.diff(state.node_first)[flows]
+    first = np.concatenate(([0], np.cumsum(sizes)))
+    nodes = np.arange(first[-1]) + np.repeat(state.node_first[flows] - first[:-1], sizes)
+    link, share = state.node_class[nodes], state.node_share[nodes]
+    # The demand of each flow is one more link.
+    end, n = first[1:], len(capacity)
+    rate_byte_s, _ = fair_rates(
+        first + np.arange(len(first)),
+        np.insert(link, end, n + np.arange(len(flows))).astype(np.int32),
+        np.concatenate((capacity, others.share * port_byte_s[others.src])),
+        np.insert(share, end, 1.0),
+    )
+    used_byte_s: NDArray[Any] = np.bincount(link, share * np.repeat(rate_byte_s, sizes), n)
+    return _Rest(first, link, share, rate_byte_s, used_byte_s)
+
+
+def _rows(
+    rest: _Rest, shared: NDArray[np.bool_], sender: NDArray[np.int64], queue_pairs: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the loads of groups of flows on the links of hand-offs ([group, class]), and their limits.
+
+    sender: flows of one sender together count as one queue pair of a hand-off. Rates are those of all its queue pairs.
+    """
+    n_flows, n_links = len(rest.rate_byte_s), len(shared)
+    flow = np.repeat(np.arange(n_flows), np.diff(rest.first))
+    kept = shared[rest.link]
+    flow, link, share = flow[kept], rest.link[kept], rest.share[kept]
+    signs = np.random.default_rng(0).random((2, n_links)) + 0.5
+    marks = [np.bincount(flow, share * sign[link], n_flows).round(9) for sign in signs]
+    digits = _DIGITS - 1 - np.floor(np.log10(np.maximum(rest.rate_byte_s, 1.0)))
+    rates = np.round(rest.rate_byte_s * 10.0**digits) / 10.0**digits
+    meets = np.flatnonzero(marks[0] > 0)
+    _, of, together = np.unique(sender[meets], return_inverse=True, return_counts=True)
+    keys = np.column_stack([*(column[meets] for column in (*marks, rates)), together[of]])
+    groups, one, count = np.unique(keys, axis=0, return_index=True, return_counts=True)
+    rows = np.zeros((len(groups), n_links))
+    weight = count / groups[:, 3] / queue_pairs
+    for row, index, part in zip(rows, meets[one].tolist(), weight.tolist(), strict=True):
+        nodes = slice(rest.first[index], rest.first[index + 1])
+        np.add.at(row, rest.link[nodes], part * rest.share[nodes])
+    rows[:, ~shared] = 0.0
+    return rows, groups[:, 2] * groups[:, 3] * queue_pairs
