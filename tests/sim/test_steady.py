@@ -10,6 +10,7 @@ from weft.errors import ConfigError, UnknownName
 from weft.fabric import faults
 from weft.fabric.counters import Counter
 from weft.fabric.forwarding import Reason
+from weft.fabric.joined_subnets import join_subnets
 from weft.routing.route import route
 from weft.sim.flow.fair import fair_rates
 from weft.sim.result import XMIT_WAIT_TICK_PS
@@ -53,6 +54,19 @@ def test_a_flow_alone_on_its_path_gets_its_demand(tree):
     assert steady.job_gbit_s[0] == pytest.approx(LINE_GBIT_S * DATA, rel=1e-4)
     assert steady.job_gbit_s[0] == pytest.approx(steady.job_wanted_gbit_s[0])
     assert not steady.wait.any()
+
+
+def test_packets_to_another_subnet_carry_a_global_route_header():
+    """40 bytes more in each packet that crosses the router: ten words more at its ports, and as much less payload."""
+    joined = join_subnets(route(weft.load("subnets:2,of=star:hosts=2")).fabric)
+    near = settle(joined, [job(joined, "incast", "s1-h2", "s1-h1")])
+    far = settle(joined, [job(joined, "incast", "s2-h1", "s1-h1")])
+    sender, router = slot(joined, "s1-h1/1"), slot(joined, "router1/2")
+    assert near.words[sender] == pytest.approx((4096 + 24) / 4)
+    assert far.words[sender] == far.words[router] == pytest.approx((4096 + 24 + 40) / 4)
+    assert far.busy[router] == pytest.approx(1.0)
+    assert far.job_gbit_s[0] / near.job_gbit_s[0] == pytest.approx(4122 / 4162, rel=1e-6)
+    assert far.job_wanted_gbit_s[0] == pytest.approx(far.job_gbit_s[0], rel=1e-6)
 
 
 def test_an_incast_shares_the_cable_of_its_receiver_and_its_senders_wait(tree):

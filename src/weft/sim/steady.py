@@ -35,6 +35,7 @@ from weft.sim.flow.fair import fair_rates
 from weft.sim.layout.rules import RULES, ack_bytes
 from weft.sim.layout.wiring import make_wiring
 from weft.wire.crc import VCRC_BYTES
+from weft.wire.headers import GRH
 from weft.wire.port_info import PortInfo
 
 MOST_FLOWS = 2_000_000
@@ -136,7 +137,8 @@ class _Pairs:
     job: NDArray[np.int64]
     dst: NDArray[np.int64]
     wants_gbit_s: NDArray[np.float64]  # on the wire
-    job_wants_gbit_s: NDArray[np.float64]  # [job] -> the sum, including undelivered flows
+    header_bytes: NDArray[np.int64]  # with a global route header to another subnet
+    job_wants_gbit_s: NDArray[np.float64]  # [job] -> payload of all flows, including undelivered ones
     job_is_whole: NDArray[np.bool_]  # [job] -> all its flows are delivered
     hop_first: NDArray[np.int64]
     hop: NDArray[np.int32]
@@ -152,7 +154,7 @@ def settle(fabric: Fabric, jobs: Sequence[LoadJob], degradation: Degradation | N
     pairs = _pairs(fabric, jobs, packet_gbit_s)
     error_rate = bit_error_rates(fabric, degradation)
     payload_bytes = _payload_bytes(fabric, pairs)
-    packet_bytes = payload_bytes + _RULES.header_bytes
+    packet_bytes = payload_bytes + pairs.header_bytes
     rate, held_at = _share(pairs, pairs.wants_gbit_s, packet_gbit_s, degradation)
     losses, packets_s = _losses(fabric, pairs, error_rate, packet_bytes, arrival_ps), rate * 1e9 / (8 * packet_bytes)
     active, useful = losses.active(packets_s), 1 / (1 + losses.again(packets_s))
@@ -171,7 +173,7 @@ def settle(fabric: Fabric, jobs: Sequence[LoadJob], degradation: Degradation | N
     return Steady(
         fabric=fabric,
         jobs=tuple(jobs),
-        job_wanted_gbit_s=pairs.job_wants_gbit_s * _RULES.mtu_bytes / (_RULES.mtu_bytes + _RULES.header_bytes),
+        job_wanted_gbit_s=pairs.job_wants_gbit_s,
         job_gbit_s=_sums(pairs.job, rate * useful * payload_bytes / packet_bytes, len(jobs)),
         job_slowest=slowest,
         bit_error_rate=error_rate,
@@ -235,8 +237,10 @@ def _pairs(fabric: Fabric, jobs: Sequence[LoadJob], packet_gbit_s: NDArray[np.fl
     wants = _wants(jobs, of_job, ends[:, 0], packet_gbit_s)
     dlid, p_key = fabric.tables.lid[ends[:, 1]].astype(np.int64), _common_keys(fabric, ends)
     has_path = np.flatnonzero((dlid > 0) & (p_key != 0))  # others have no path record and send nothing
-    pairs_of, job_wants = np.bincount(of_job, minlength=len(jobs)), _sums(of_job, wants, len(jobs))
-    of_job, ends, wants = of_job[has_path], ends[has_path], wants[has_path]
+    headers = _header_bytes(fabric, ends)
+    pairs_of = np.bincount(of_job, minlength=len(jobs))
+    job_wants = _sums(of_job, wants * _RULES.mtu_bytes / (_RULES.mtu_bytes + headers), len(jobs))
+    of_job, ends, wants, headers = of_job[has_path], ends[has_path], wants[has_path], headers[has_path]
     packets = np.column_stack(
         (ends[:, 0], dlid[has_path], _levels(fabric, ends, dlid[has_path]), p_key[has_path], 0 * has_path)
     )
@@ -256,12 +260,20 @@ def _pairs(fabric: Fabric, jobs: Sequence[LoadJob], packet_gbit_s: NDArray[np.fl
         job=of_job[arrived],
         dst=ends[arrived, 1],
         wants_gbit_s=wants[arrived],
+        header_bytes=headers[arrived],
         job_wants_gbit_s=job_wants,
         job_is_whole=np.bincount(of_job[arrived], minlength=len(jobs)) == pairs_of,
         hop_first=np.concatenate(([0], np.cumsum(np.concatenate([np.zeros(0, np.int64), *hops])))).astype(np.int64),
         hop=np.concatenate([np.zeros(0, np.int32), *ways]).astype(np.int32),
         lost=tuple((int(at), Reason(int(why)), int(n)) for (at, why), n in zip(stuck, times, strict=True)),
     )
+
+
+def _header_bytes(fabric: Fabric, ends: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the headers of a packet of each flow: those to another subnet have a global route header too."""
+    subnet = fabric.tables.subnet
+    crosses = np.zeros(len(ends), np.bool_) if subnet is None else subnet[ends[:, 0]] != subnet[ends[:, 1]]
+    return _RULES.header_bytes + GRH.size * crosses.astype(np.int64)
 
 
 def _wants(
