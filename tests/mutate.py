@@ -224,8 +224,8 @@ class MutantRuns:
         record = self._record_of_calls
         tests = record.tests_of(copy, line)
         if not tests or line is None:  # at an import, in a kernel, whose calls are not recorded, or by other packages
-            files = {str(item.path) for item in self._items.values()}
-            importing = [str(file) for file in self._graph.tests_of(mutant.path) if str(file) in files]
+            files = set(self._graph.tests_of(mutant.path))
+            importing = [test for test in record.cpu_s if self._items[test].path in files]
             tests = record.tests_of(copy, None) or importing
             return _run_afresh(tests) if tests else Outcome.SURVIVED
         cpu_limit_s = 10 + 5 * sum(record.cpu_s[test] for test in tests)

@@ -129,3 +129,27 @@ def test_units_power_and_cost_follow_the_moves_of_the_search() -> None:
     assert total_cost(floor) == pytest.approx(cost - saved)
     assert stamp % 2 == 0
     assert floor.counted.max() <= stamp
+
+
+@pytest.mark.parametrize("switches", ["end", "top"])
+def test_the_search_measures_cables_as_the_plan_does(switches: str) -> None:
+    """Without prices the cost of a floor is the metres of its cables, in racks and between them."""
+    racks = place(weft.load("fat-tree:hosts=24,radix=8"), Room(switches=switches, rack_u=20, tray_m=1.5))
+    floor = _floor(racks, find_runs(racks.fabric, racks.box_of, racks.tier), PRICES)
+    free = floor._replace(cost=np.zeros_like(floor.cost))
+    assert len(racks.names) > 1
+    route_m = cable(racks).route_m
+    assert total_cost(free) == pytest.approx(route_m.sum(), abs=0.005 * len(route_m))  # of whole centimetres
+
+
+def test_switches_of_different_power_swap_only_where_both_racks_can_feed_them() -> None:
+    racks = place(weft.load("fat-tree:hosts=24,radix=8"), Room(switches="end", rack_u=8))
+    floor = _floor(racks, find_runs(racks.fabric, racks.box_of, racks.tier), PRICES)
+    power_w = np.zeros(len(floor.power_w))
+    power_w[floor.switches] = np.where(np.arange(len(floor.switches)) % 2, 500.0, 3_000.0)
+    used_w = np.bincount(floor.rack, weights=power_w, minlength=len(floor.free_w))
+    floor = floor._replace(power_w=power_w, free_w=used_w.max() + 1_000 - used_w)
+    try_moves(floor, 2_000, 1e6, 7, 0)
+    assert (floor.rack != racks.rack).any()
+    assert floor.occupied.max() == 1
+    assert floor.free_w.min() >= 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 
@@ -17,7 +18,7 @@ from weft.fabric.build import FabricBuilder
 from weft.fabric.kinds import NodeKind
 from weft.routing.check import check
 from weft.routing.engine import CannotRoute, Options, Subnet
-from weft.routing.kernels.product import FULL, ROW
+from weft.routing.kernels.product import BACK, FULL, ON, RING, ROW, direction_along
 from weft.routing.lids import assign_lids
 from weft.routing.product import Dimension, NotAProduct, Product, factorise, find_neighbours, verify
 from weft.routing.quality import measure
@@ -252,6 +253,18 @@ def test_both_directions_have_one_service_level(spec):
     verdict = check(routed(weft.load(spec)).fabric)
     assert verdict.ok
     assert verdict.one_way == 0
+
+
+@pytest.mark.parametrize("size", [4, 6])
+def test_half_of_the_opposite_pairs_of_a_ring_cross_the_dateline_the_same_from_either_end(size):
+    """Their two directions are equally long; the second coordinate takes part in the choice."""
+    crossing = []
+    for a, b, c in itertools.product(range(size), range(2), range(2)):
+        source, target = np.array([a, b]), np.array([(a + size // 2) % size, c])
+        there, back = (direction_along(RING, size, *ends, 0) for ends in ((source, target), (target, source)))
+        assert {there, back} == {ON, BACK}
+        crossing.append((source[0] < target[0]) != (there == ON))
+    assert sum(crossing) == len(crossing) / 2
 
 
 def test_paths_use_lane_one_only_across_the_dateline():

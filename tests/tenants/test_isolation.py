@@ -114,8 +114,9 @@ def test_raw_packets_are_dropped_where_keys_are_checked(net):
     assert [(drop.slot, drop.reason) for drop in fate.dropped] == [(before(net, "h2"), Reason.INBOUND)]
 
 
-def test_keys_that_only_the_switch_port_has_are_a_leak(net, made):
-    net.fabric.tables.pkey[before(net, "h2"), 7] = 0x8102
+@pytest.mark.parametrize("key", [0x8102, 0x0102])
+def test_keys_that_only_the_switch_port_has_are_a_leak(net, made, key):
+    net.fabric.tables.pkey[before(net, "h2"), 7] = key
     proof = proof_of(net, made[1])
     assert pairs(proof.leaks) == {("h2", far) for far in BLUE}
     assert proof.leaks[0].sls == tuple(range(16))
