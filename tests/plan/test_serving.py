@@ -8,10 +8,12 @@ import weft
 from weft.errors import ConfigError
 from weft.inference.deployment import find_deployment
 from weft.inference.serving.figures import latencies
+from weft.inference.serving.placement import Placement
+from weft.plan.north_south import START_S, size_networks
 from weft.plan.plan import make_plan
 from weft.plan.report import command
 from weft.plan.request import Request
-from weft.plan.serving import PROMPT_TOKEN_BYTES, Demand, Serving, count_servers, plan_serving
+from weft.plan.serving import PROMPT_TOKEN_BYTES, Demand, Serving, _text_parts, count_servers, plan_serving
 from weft.plan.size import size
 
 KV_BYTES = 2 * 80 * 8 * 128 * 2  # of a token of Llama 3 70B: keys and values, layers, heads, size, bf16
@@ -38,7 +40,45 @@ def test_handed_over_bytes_are_those_of_all_prompts(serving):
     assert handed.mean_gbit_s == pytest.approx(8e-9 * bytes_per_s)
     assert handed.mean_gbit_s < handed.peak_gbit_s < 2 * handed.mean_gbit_s
     assert handed.share == pytest.approx(handed.peak_gbit_s / (8 * 400))
-    assert prompts.mean_gbit_s == pytest.approx(8e-9 * DEMAND.rate * DEMAND.prompt * PROMPT_TOKEN_BYTES / 2)
+    assert prompts.mean_gbit_s == pytest.approx(8e-9 * DEMAND.rate * DEMAND.prompt * PROMPT_TOKEN_BYTES)
+
+
+def test_storage_is_sized_for_servers_that_start_together_and_management_for_text(serving):
+    storage, management = serving.networks
+    assert storage.server_gbit_s == pytest.approx(8 * serving.weights_gbyte / START_S)
+    assert (storage.total_gbit_s, storage.ports) == (2 * storage.server_gbit_s, 1)
+    _, prompts, answers = serving.flows
+    assert management.total_gbit_s == answers.peak_gbit_s > prompts.peak_gbit_s
+    assert {network["name"] for network in serving.report()["networks"]} == {"storage", "management"}
+
+
+@pytest.mark.parametrize(
+    ("fabric", "servers", "ports", "storage_servers"),
+    [
+        ("ndr", 1, 1, 1),
+        ("ndr", 12, 1, 4),  # 2 ports of 400 Gbit/s, filled to 80 %, give 640 of the 720 of the disks
+        ("eth-100-tcp", 12, 3, 14),  # 2 ports give 160
+    ],
+)
+def test_slower_ports_need_more_of_them_and_more_storage_servers(fabric, servers, ports, storage_servers):
+    """1,350 GB within a minute are 180 Gbit/s."""
+    storage, _ = size_networks(text_gbit_s=(0.0, 0.0), weights_gbyte=1350, servers=servers, storage=fabric)
+    assert storage.server_gbit_s == 180
+    assert (storage.ports, storage.storage_servers) == (ports, storage_servers)
+
+
+def test_servers_without_replicas_for_prompts_get_none():
+    """Three replicas for prompts lie in the first of two servers: its port has all of them."""
+    deployment = find_deployment("llama3-8b", gpus=16, tp=2)
+    assert _text_parts(Placement(deployment=deployment, prefill=3, decode=4)) == (1.0, 0.75)
+    assert _text_parts(Placement(deployment=deployment, both=8)) == (0.5, 0.5)
+
+
+def test_a_storage_fabric_without_a_number_has_the_servers_that_the_model_needs():
+    plan = weft.plan(servers=2, serve=Demand(model="llama3-8b", rate=2, prompt=500, answer=50), storage_fabric="ndr")
+    assert plan.site.networks[0].bill.servers[0].count == plan.serving.networks[0].storage_servers == 1
+    with pytest.raises(ConfigError, match="with --serve"):
+        weft.plan(servers=2, storage_fabric="ndr")
 
 
 def test_fewer_rails_take_a_larger_share_and_more_time(serving):

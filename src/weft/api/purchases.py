@@ -157,7 +157,8 @@ def plan(
         Also compute the service that meets this demand, a `weft.plan.serving.Demand`, and its traffic; without a size
         it is the size.
     storage_fabric
-        Also plan a storage network: a fabric of the catalog and the number of storage servers, `ndr:16`.
+        Also plan a storage network: a fabric of the catalog and the number of storage servers, `ndr:16`; with `serve`
+        a fabric alone has as many as the model needs.
     management_fabric
         Also plan a management network of this fabric: `eth-100-tcp`.
     spares

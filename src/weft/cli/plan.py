@@ -15,7 +15,7 @@ from cyclopts import Parameter
 
 from weft.cli.arguments import NAMES_FILE, TABLES, File, Form, Whole
 from weft.cli.output import Cell, check_explain, console, print_data, progress_bar, report_written, table
-from weft.cli.plan_serving import DEFAULT_SERVED, Served, demand_of, traffic
+from weft.cli.plan_serving import DEFAULT_SERVED, Served, demand_of, networks, traffic
 from weft.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -62,7 +62,8 @@ class Around:
     """The parts of the site to plan besides the fabric."""
 
     storage_fabric: str | None = None
-    """Also plan a storage network: a fabric and its number of storage servers, ndr:16."""
+    """Also plan a storage network: a fabric and its number of storage servers, ndr:16; with --serve ndr alone has as
+    many as the model needs."""
     management_fabric: str | None = None
     """Also plan a management network: a fabric of `weft catalog`, eth-100-tcp."""
     spares: float | None = None
@@ -243,6 +244,7 @@ def _print(plan: Plan, explain: bool) -> None:
     out.print(table("", ("item", "number", "part", "medium", "metres"), [*_switch_rows(plan), *_cable_rows(plan)]))
     if plan.serving:
         out.print(traffic(plan.serving))
+        out.print(networks(plan.serving))
     for text in _around(plan):
         out.print(text, markup=False)
     if explain:

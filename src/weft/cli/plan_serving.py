@@ -76,3 +76,20 @@ def traffic(serving: Serving) -> RenderableType:
         for flow in serving.flows
     ]
     return table("", heads, rows, serving.note)
+
+
+def networks(serving: Serving) -> RenderableType:
+    """Return the sizes of the networks into the cluster."""
+    heads = ("network", "fabric", "Gbit/s of a server", "Gbit/s of all", "ports of a server", "storage servers")
+    rows: list[tuple[Cell, ...]] = [
+        (
+            network.name,
+            network.fabric,
+            f"{network.server_gbit_s:.3g}",
+            f"{network.total_gbit_s:.3g}",
+            network.ports,
+            network.storage_servers or "",
+        )
+        for network in serving.networks
+    ]
+    return table("", heads, rows, serving.sizes_note)

@@ -19,6 +19,7 @@ spares     spare parts by failure rates
 power      feeds, PDUs and cooling of racks
 neighbours  a note where one more server costs less
 serving    the servers that a served model needs, and their traffic
+north_south  the storage and management networks that it needs
 upkeep     electricity, years of use, and the cost of training tokens
 optimise   better positions for switches
 search     the kernel of `optimise`

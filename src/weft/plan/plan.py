@@ -192,9 +192,12 @@ def make_plan(
         from weft.plan.serving import plan_serving  # which loads all of inference
 
         progress(f"serving {demand.model}")
-        serving = plan_serving(demand, sized)
+        named = wishes or Wishes()
+        storage = named.storage and named.storage.partition(":")[0]
+        serving = plan_serving(demand, sized, storage=storage, management=named.management)
     progress("planning the site")
-    site = plan_site(wishes or Wishes(), sized, cabling, bill, prices)
+    needed = max(network.storage_servers for network in serving.networks) if serving else None
+    site = plan_site(wishes or Wishes(), sized, cabling, bill, prices, storage_servers=needed)
     costs = upkeep(bill, prices, run=run)
     return Plan(
         size=sized,

@@ -249,7 +249,28 @@ _TRAFFIC_HEADS = {
 }
 
 
+_NETWORK_HEADS = {
+    "network": "nowrap",
+    "fabric": "nowrap",
+    "of a server": "n nowrap",
+    "of all": "n nowrap",
+    "ports of a server": "n",
+    "storage servers": "n",
+}
+
+
 def _serving(serving: Serving) -> str:
+    networks = [
+        (
+            network.name,
+            network.fabric,
+            f"{network.server_gbit_s:,.3g} Gbit/s",
+            f"{network.total_gbit_s:,.3g} Gbit/s",
+            f"{network.ports}",
+            f"{network.storage_servers or ''}",
+        )
+        for network in serving.networks
+    ]
     rows = [
         (
             flow.name,
@@ -261,7 +282,8 @@ def _serving(serving: Serving) -> str:
     ]
     return (
         f"<h2>Serving</h2><p>{prose(serving.finding)}</p>{table(_TRAFFIC_HEADS, rows)}"
-        f'<p class="note">{prose(serving.note)}</p>'
+        f'<p class="note">{prose(serving.note)}</p>{table(_NETWORK_HEADS, networks)}'
+        f'<p class="note">{prose(serving.sizes_note)}</p>'
     )
 
 

@@ -7,7 +7,7 @@
 KV hand-offs are those of the simulated requests, from server to server: inside one NVLink carries them. Exchanges of
 steps between the servers of one replica follow from the tokens. Prompts and answers travel as text over the management
 network: 5 bytes of JSON for a token of a prompt, and an event of 300 bytes for each token of an answer that is streamed
-(both assumed). Weights come from storage once for each server.
+(both assumed). Weights come from storage once for each server (`north_south`).
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from weft.inference.serving.load import Lengths, Load, poisson
 from weft.inference.serving.placement import Placement, place_pools
 from weft.inference.serving.run import Served, serve
 from weft.inference.serving.search import keeps
+from weft.plan.north_south import LINE_SHARE, NetworkSize, size_networks
 from weft.plan.request import Request
 from weft.plan.size import Size
 from weft.plan.upkeep import site_of
@@ -42,7 +43,6 @@ from weft.plan.upkeep import site_of
 PROMPT_TOKEN_BYTES, ANSWER_TOKEN_BYTES = 5, 300  # text of a token in JSON; an event of a stream with its headers
 _REQUESTS, _SHORTEST_S, _LONGEST_S = 2000, 20.0, 300.0  # simulated
 _MOST_SERVERS = 8  # in a replica
-_START_S = 60.0  # in which servers read their weights
 _GIGABIT = 8e-9  # per byte
 
 
@@ -93,6 +93,7 @@ class Serving:
     served: Served
     flows: tuple[Flow, ...]
     weights_gbyte: float  # that a server reads when it starts
+    networks: tuple[NetworkSize, ...]  # storage and management
 
     @property
     def servers(self) -> int:
@@ -130,12 +131,13 @@ class Serving:
     @property
     def note(self) -> str:
         """Return the traffic over other networks in sentences."""
-        start_gbit_s = 8 * self.weights_gbyte / _START_S
-        return (
-            "Rates are those of the busiest server. Prompts and answers use the management network. A server reads "
-            f"{self.weights_gbyte:,.0f} GB of weights when it starts: {start_gbit_s:,.0f} Gbit/s from storage within "
-            f"{_START_S:g} s."
-        )
+        return "Rates are those of the busiest server. Prompts and answers use the management network."
+
+    @property
+    def sizes_note(self) -> str:
+        """Return what sizes of networks assume, in sentences."""
+        assumed = ". ".join(f"{network.name.capitalize()}: {network.assumed}" for network in self.networks)
+        return f"{assumed}. Ports are filled to {LINE_SHARE:.0%}."
 
     def report(self) -> dict[str, Any]:
         """Return the service as `--json` prints it."""
@@ -148,6 +150,7 @@ class Serving:
             **{f"{name}_p99_s": latencies(self.served)[name].p99_s for name in ("ttft", "tpot")},
             "traffic": [asdict(flow) for flow in self.flows],
             "weights_gbyte_per_server": self.weights_gbyte,
+            "networks": [asdict(network) for network in self.networks],
         }
 
 
@@ -192,8 +195,11 @@ def _least(sizes: Mapping[str, int], each: int) -> int:
     return replica if replica <= each else lcm(replica, each)
 
 
-def plan_serving(demand: Demand, sized: Size) -> Serving:
-    """Return the smallest service on the servers of a plan, with their traffic over its fabric."""
+def plan_serving(demand: Demand, sized: Size, *, storage: str | None = None, management: str | None = None) -> Serving:
+    """Return the smallest service on the servers of a plan, with their traffic over its fabric.
+
+    storage, management: fabrics of the catalog, whose size for the service is part of the result.
+    """
     request = sized.request
     choice = _choose(demand, request) if request else find_service(demand, template_of(sized.fabric).name)
     found, deployment = choice.found, choice.fleet.deployment
@@ -210,17 +216,30 @@ def plan_serving(demand: Demand, sized: Size) -> Serving:
     load = demand.load
     service = choice.fleet.build(placement, placement.tables(load.mean_tokens), found.limits)
     served = serve(service, load)
+    flows = _flows(demand, placement, served, _port_gbit_s(sized.fabric))
+    texts = [flow for flow in flows if flow.share is None]
+    weights_gbyte = max(map(_weights_gbyte, placement.pools))
     return Serving(
         demand=demand,
         placement=placement,
         served=served,
-        flows=tuple(_flows(demand, placement, served, _port_gbit_s(sized.fabric))),
-        weights_gbyte=max(map(_weights_gbyte, placement.pools)),
+        flows=tuple(flows),
+        weights_gbyte=weights_gbyte,
+        networks=size_networks(
+            text_gbit_s=(
+                max(flow.peak_gbit_s for flow in texts),
+                max(flow.peak_gbit_s / part for flow, part in zip(texts, _text_parts(placement), strict=True)),
+            ),
+            weights_gbyte=weights_gbyte,
+            servers=needed,
+            storage=storage,
+            management=management,
+        ),
     )
 
 
 def _flows(demand: Demand, placement: Placement, served: Served, port_gbit_s: float) -> list[Flow]:
-    seconds, servers = float(served.load.arrival_s[-1]), servers_of(placement)
+    seconds = float(served.load.arrival_s[-1])
     flows = []
     if placement.prefill:
         mean, peak = (_GIGABIT * value for value in _handed_over(placement, served))
@@ -236,13 +255,23 @@ def _flows(demand: Demand, placement: Placement, served: Served, port_gbit_s: fl
         flows.append(Flow(name="exchanges of steps", mean_gbit_s=steps, peak_gbit_s=steps, share=steps / port_gbit_s))
     second = served.requests.arrival_s.astype(np.int64)
     busiest = float(np.bincount(second).max()) * seconds / len(served.load)  # over the mean
-    for name, size_bytes in (
-        ("prompts in", demand.prompt * PROMPT_TOKEN_BYTES),
-        ("answers out", demand.answer * ANSWER_TOKEN_BYTES),
+    prompts_part, answers_part = _text_parts(placement)
+    for name, size_bytes, part in (
+        ("prompts in", demand.prompt * PROMPT_TOKEN_BYTES, prompts_part),
+        ("answers out", demand.answer * ANSWER_TOKEN_BYTES, answers_part),
     ):
-        mean = _GIGABIT * size_bytes * demand.rate / servers
+        mean = _GIGABIT * size_bytes * demand.rate * part
         flows.append(Flow(name=name, mean_gbit_s=mean, peak_gbit_s=busiest * mean, share=None))
     return flows
+
+
+def _text_parts(placement: Placement) -> tuple[float, float]:
+    """Return the share of all prompts and of all answers that the server with the most replicas for them has."""
+    each, first = placement.deployment.site.template.gpus, [gpus[0] for gpus in placement.gpus_of]
+    split = placement.both or placement.prefill
+    pools = (first[:split], first[split:] or first)
+    prompts, answers = (np.bincount(np.array(own) // each).max() / len(own) for own in pools)
+    return float(prompts), float(answers)
 
 
 def _handed_over(placement: Placement, served: Served) -> tuple[float, float]:

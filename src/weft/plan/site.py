@@ -31,7 +31,7 @@ LEAD_WEEKS = 12.0
 class Wishes:
     """The parts of a site that a plan has besides its fabric."""
 
-    storage: str | None = None  # a fabric and a number of storage servers: ndr:16
+    storage: str | None = None  # a fabric and a number of storage servers: ndr:16; for a served model a fabric alone
     management: str | None = None  # a fabric
     spares: float | None = None  # probability that no part runs out
     lead_weeks: float = LEAD_WEEKS  # from order to delivery
@@ -67,12 +67,17 @@ class Site:
         }
 
 
-def plan_site(wishes: Wishes, sized: Size, cabling: Cabling, bill: Bill, prices: Prices) -> Site:
-    """Plan the parts of a site that a user wishes for."""
+def plan_site(
+    wishes: Wishes, sized: Size, cabling: Cabling, bill: Bill, prices: Prices, *, storage_servers: int | None = None
+) -> Site:
+    """Plan the parts of a site that a user wishes for.
+
+    storage_servers: the number that a served model needs, for a storage fabric without a number.
+    """
     racks = cabling.racks
     networks: list[Network] = []
     if wishes.storage is not None:
-        interconnect, servers = _read_storage(wishes.storage)
+        interconnect, servers = _read_storage(wishes.storage, storage_servers)
         networks.append(plan_storage(racks, interconnect, servers=servers, prices=prices))
     if wishes.management is not None:
         interconnect = catalog.interconnect(wishes.management)
@@ -92,8 +97,13 @@ def plan_site(wishes: Wishes, sized: Size, cabling: Cabling, bill: Bill, prices:
     return Site(networks=tuple(networks), supplies=tuple(supplies), spares=spares, phases=phases, quotes=quotes)
 
 
-def _read_storage(text: str) -> tuple[catalog.Interconnect, int]:
+def _read_storage(text: str, needed: int | None) -> tuple[catalog.Interconnect, int]:
     name, colon, number = text.partition(":")
+    if not colon and needed is not None:
+        return catalog.interconnect(name), needed
     if not colon or not number.isdecimal():
-        raise ConfigError(f"--storage-fabric {text!r} must be a fabric and a number of storage servers, such as ndr:16")
+        raise ConfigError(
+            f"--storage-fabric {text!r} must be a fabric and a number of storage servers, such as ndr:16; with --serve "
+            "a fabric alone has as many as the model needs"
+        )
     return catalog.interconnect(name), int(number)
