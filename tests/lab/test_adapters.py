@@ -70,6 +70,7 @@ def test_without_a_number_the_best_port_is_taken(two_ports):
 
 def test_a_number_is_taken_at_its_word(two_ports):
     assert [chosen(two_ports, "mlx5_0", number) for number in (1, 2, 3)] == [1, 2, None]
+    assert [chosen(two_ports, "", number) for number in (1, 2, 3)] == [1, 2, None]
     assert chosen(two_ports, "mlx5_9") is None
 
 

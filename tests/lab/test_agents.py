@@ -104,9 +104,27 @@ def test_requests_go_to_who_registered_for_class_method_and_vendor(agents):
     agents.send(sender.register(0x32), bytes(ping), LID, 0, 0)
     assert len(ours.got) == 1
     assert not rest.got
+    ping[37:40] = (0x2C9).to_bytes(3, "big")
+    agents.send(sender.register(0x32), bytes(ping), LID, 0, 0)
+    assert (len(ours.got), len(rest.got)) == (1, 1)
     ping[3] = Method.SET
     agents.send(sender.register(0x32), bytes(ping), LID, 0, 0)
     assert len(ours.got) == 1
+
+
+def test_an_answer_goes_to_the_program_that_asked_and_not_to_one_that_serves_the_class(agents, monkeypatch):
+    local, sent = slot(agents, "h1/1"), []
+    serves, asks = Program(agents, local), Program(agents, local)
+    serves.register(0x32, Method.GET, oui=0x1405)
+    monkeypatch.setattr(agents.subnet, "send", lambda slot, mad, lid, pkey_index: sent.append(bytes(mad)))
+    ping = bytearray(256)
+    ping[:4], ping[37:40] = bytes((1, 0x32, 1, Method.GET)), (0x1405).to_bytes(3, "big")
+    agents.send(asks.register(0x32), bytes(ping), 7, 100, 0)
+    answer = bytearray(sent[0])
+    answer[3] = Method.GET_RESP
+    assert agents.deliver(Arrival(local, 7, 8, bytes(answer)))
+    assert (len(asks.got), len(serves.got)) == (1, 0)
+    assert not agents.deliver(Arrival(local, 7, 8, bytes(answer))), "it was answered"
 
 
 def test_two_programs_cannot_have_the_same_method_at_a_port(agents):

@@ -101,9 +101,6 @@ def find_port(devices: Devices, adapters: list[Adapter], name: str, number: int)
     As libibumad chooses (rdma-core libibumad/umad.c, resolve_ca_port), which passes over ports whose SMI is disabled.
     """
     named = [adapter for adapter in adapters if (not name and adapter.role is not Role.GSI) or adapter.name == name]
-    if not named or (name and number):
-        exact = [adapter for adapter in named if adapter.first_port <= number <= adapter.last_port]
-        return (exact[0], number) if exact else None
     ports = [
         (adapter, n) for adapter in named for n in range(adapter.first_port, adapter.last_port + 1) if number in (0, n)
     ]
