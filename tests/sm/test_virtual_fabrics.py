@@ -345,6 +345,14 @@ def test_a_file_that_the_fabric_manager_refuses_is_refused(name):
     assert caught.value.line is not None
 
 
+@pytest.mark.parametrize(
+    ("inside", "read"), [("<PKey>0x8001</PKey><Member>Low</Member>", "'0x8001'"), ("", "'<VirtualFabric>'")]
+)
+def test_an_error_has_the_text_of_its_element_or_if_it_has_none_the_tag(inside, read):
+    with pytest.raises(FileError, match=f": {read} is not valid; expected"):
+        parse_virtual_fabrics(config(fabric("Red", inside)))
+
+
 def test_a_document_type_is_refused_before_its_entities_can_grow():
     bomb = '<!DOCTYPE Config [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;">]>'
     with pytest.raises(FileError, match="no document type") as caught:
