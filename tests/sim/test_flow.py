@@ -208,6 +208,9 @@ def test_a_spread_flow_takes_an_even_part_of_every_spine(paths):
     up = up[up > 4_000_000 // 8]
     assert len(up) == 4
     assert up.max() - up.min() <= 1
+    packets = result.use.xmit_packets[mine][result.use.xmit_bytes[mine] > 4_000_000 // 8]
+    assert result.use.xmit_packets[host_ports(fabric)[0]] == 977  # of 4,096 bytes
+    assert packets.tolist() == [244] * 4
 
 
 def test_a_spread_permutation_runs_at_line_rate_on_a_tree_that_does_not_block():
