@@ -77,6 +77,17 @@ def test_the_booster_of_jupiter_has_its_switches_and_ports() -> None:
     assert links["leaf - spine"] == ("4xNDR", 25 * 15 * 32)
 
 
+def test_an_island_of_narval_has_66_nodes_of_hdr100_on_a_leaf_and_blocks_33_to_7() -> None:
+    """A switch of 40 HDR ports: 33 split in two for nodes, and 7 up, one to each core. The number of leaves is free."""
+    narval = "p=66,leaves=6,spines=7,h=1,g=1,server=host-hdr,switch=QM8700,radix=80,speed=2xHDR,uplink=4xHDR"
+    island = summarise(load(f"dragonfly+:{narval}"))
+    core, leaf = reversed(island.tiers)
+    assert (leaf.hca_links // leaf.switches, core.switches, leaf.free_ports) == (66, 7, 0)
+    assert leaf.oversubscription == 33 / 7
+    links = {link.between: (link.label, link.count) for link in island.links}
+    assert links == links | {"HCA - leaf": ("2xHDR", 6 * 66), "leaf - spine": ("4xHDR", 6 * 7)}
+
+
 def test_links_between_groups_of_cray_ex_give_the_published_blocking() -> None:
     """512 hosts of a group against its links to all others: 512 / (links per pair of groups * (groups - 1))."""
     fabric = load("dragonfly:p=16,a=32,h=8,g=5,radix=64")
