@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from weft.sim.flow.engine import FlowEngine
 from weft.sim.flow.fair import fair_rates
 from weft.sim.flow.loop import run_moments
 from weft.sim.flow.plan import RATE_TOLERANCE, plan
-from weft.sim.flow.state import make_nodes
+from weft.sim.flow.state import Stop, make_nodes
 from weft.sim.layout.records import NONE
 from weft.sim.patterns import uniform
 from weft.sim.result import NEVER
@@ -140,6 +141,19 @@ def test_changes_that_wait_for_others_hardly_move_arrivals(size_bytes):
     assert near.mean() == pytest.approx(exact.mean(), rel=0.01)
 
 
+def assert_max_min_fair(state):
+    """Check the rates of all flows under way, and the loads of all links."""
+    active = np.flatnonzero(state.flows.message >= 0)
+    nodes = [slice(*state.node_first[flow : flow + 2]) for flow in active]
+    shares = [dict(zip(state.node_class[at].tolist(), state.node_share[at].tolist(), strict=True)) for at in nodes]
+    expected = textbook_rates(state.classes.capacity, shares)
+    assert state.flows.rate[active] == pytest.approx(expected, rel=1e-9)
+    load = np.zeros(len(state.classes))
+    for rate, flow in zip(expected, shares, strict=True):
+        load[list(flow)] += rate * np.array(list(flow.values()))
+    assert state.classes.load == pytest.approx(load, rel=1e-9, abs=1e-12)
+
+
 @pytest.mark.parametrize(("messages", "fresh"), [(1500, True), (500, False)])
 def test_rates_after_changes_that_waited_are_max_min_fair(messages, fresh):
     """With many changes among the flows under way they are solved from scratch, with few of them as one at a time."""
@@ -160,19 +174,36 @@ def test_rates_after_changes_that_waited_are_max_min_fair(messages, fresh):
         active = np.flatnonzero(state.flows.message >= 0)
         if waits > 100 * (checked + 1) and not state.run.waiting[0]:
             assert (state.flows.linked[active]).all()
-            nodes = [slice(*state.node_first[flow : flow + 2]) for flow in active]
-            shares = [
-                dict(zip(state.node_class[at].tolist(), state.node_share[at].tolist(), strict=True)) for at in nodes
-            ]
-            expected = textbook_rates(state.classes.capacity, shares)
-            assert state.flows.rate[active] == pytest.approx(expected, rel=1e-9)
-            load = np.zeros(len(state.classes))
-            for rate, flow in zip(expected, shares, strict=True):
-                load[list(flow)] += rate * np.array(list(flow.values()))
-            assert state.classes.load == pytest.approx(load, rel=1e-9, abs=1e-12)
+            assert_max_min_fair(state)
             checked += 1
     assert checked > 3
     assert (state.parts.solution.max() > 0) == fresh
+
+
+def test_bursts_and_single_changes_take_turns():
+    """A burst is solved from scratch, without the lists of links that the single changes after it need."""
+    fabric = faults.slow(routed("fat-tree:hosts=64,radix=16"), "h2/1", "1xHDR")
+    chance = np.random.default_rng(2)
+    bursts, each, singles = 5, 250, 4
+    begin_ps = 2_000_000 * (1 + np.arange(bursts))
+    burst_ps = (begin_ps[:, None] + chance.integers(50_000, size=(bursts, each))).ravel()
+    single_ps = (begin_ps[:, None] + 500_000 + 300_000 * np.arange(singles)).ravel()
+    start_ps = np.concatenate((np.zeros(500, np.int64), burst_ps, single_ps))
+    sizes = np.concatenate((np.full(500, 1_000_000), chance.integers(1, 4000, bursts * each), np.full(20, 50_000)))
+    src = chance.integers(0, 64, len(start_ps))
+    dst = (src + chance.integers(1, 12, len(start_ps))) % 64  # few pairs: queue pairs send several messages
+    ports = host_ports(fabric)
+    state = plan(fabric, Traffic.make(ports[src], ports[dst], sizes, start_ps=start_ps), Options()).state
+    state.run.until_ps, state.run.tolerance = int(begin_ps[-1]) + 2_000_000, 1e-12
+    fresh, turns, last = 0, [], -1
+    while run_moments(state, 1) == Stop.SLICE:
+        if state.run.waiting[0] or state.run.solutions[0] == last:
+            continue
+        turns.append(fresh < (fresh := int(state.parts.solution.max())))
+        last = int(state.run.solutions[0])
+        if turns[-1:] != turns[-2:-1]:
+            assert_max_min_fair(state)
+    assert sum(before != after for before, after in pairwise(turns)) >= 2 * bursts - 1
 
 
 def test_links_that_carry_the_same_flows_are_one():

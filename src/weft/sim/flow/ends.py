@@ -12,11 +12,17 @@ def set_end(s, index):
     """Set when a flow ends at its current rate, and move it to its position in `ends`."""
     run = s.run[0]
     flow = s.flows[index]
-    flow.end_ps = flow.since_ps + max(round_ps(max(flow.left_bytes, 0.0) / flow.rate), 1)
+    flow.end_ps = _end_ps(flow)
     if flow.place < 0:
         flow.place = run.ends
         run.ends += 1
     _sift(s.ends, s.flows, run.ends, index)
+
+
+@part
+def _end_ps(flow):
+    """Return when a flow ends at its current rate."""
+    return flow.since_ps + max(round_ps(max(flow.left_bytes, 0.0) / flow.rate), 1)
 
 
 @part
@@ -58,9 +64,40 @@ def _sift(ends, flows, n, index):
 @part
 def apply_rate(s, index):
     """Put the new rate of a flow in force."""
+    _change_rate(s, index)
+    set_end(s, index)
+
+
+@part
+def _change_rate(s, index):
     run = s.run[0]
     flow = s.flows[index]
     flow.left_bytes -= flow.rate * (run.now_ps - flow.since_ps)
     flow.since_ps = run.now_ps
     flow.rate = flow.new_rate
-    set_end(s, index)
+
+
+@part
+def apply_late(s, index):
+    """Put the new rate of a flow in force, and leave the heap to `order_ends`."""
+    _change_rate(s, index)
+    s.flows[index].end_ps = _end_ps(s.flows[index])
+
+
+@handler
+def order_ends(s):
+    """Make a heap of the ends of all flows, which are in any order."""
+    n = s.run[0].ends
+    for root in range((n >> 1) - 1, -1, -1):
+        time_ps, flow = s.ends[root].time_ps, s.ends[root].flow
+        at, child = root, 2 * root + 1
+        while child < n:
+            if child + 1 < n and s.ends[child + 1].time_ps < s.ends[child].time_ps:
+                child += 1
+            if s.ends[child].time_ps >= time_ps:
+                break
+            s.ends[at].time_ps, s.ends[at].flow = s.ends[child].time_ps, s.ends[child].flow
+            at, child = child, 2 * child + 1
+        s.ends[at].time_ps, s.ends[at].flow = time_ps, flow
+    for at in range(n):
+        s.flows[s.ends[at].flow].place = at

@@ -7,12 +7,12 @@ a short time make one: `batch`.
 
 from __future__ import annotations
 
-from weft.jit import handler, lean_kernel, part
+from weft.jit import handler, lean_kernel, part, prefetch
 from weft.sim.flow.batch import are_many, estimate_rates, may_wait, share_afresh
 from weft.sim.flow.ends import apply_rate, remove_end, set_end
 from weft.sim.flow.idle import idle_ps, round_ps, wire_bytes
-from weft.sim.flow.share import hold_by, link_up, release, solve, touch_links, unlink
-from weft.sim.flow.state import Agenda, FlowEvent, Stop
+from weft.sim.flow.share import hold_by, link_up, list_nodes, release, solve, touch_links, unlink
+from weft.sim.flow.state import Agenda, FlowEvent, Link, Stop
 from weft.sim.layout.records import NONE
 from weft.sim.packet.delay_lines import schedule, take_first
 
@@ -34,6 +34,7 @@ def run_moments(s, budget):
             _on_end(s, s.ends[0].flow)
         while run.next_ready < len(s.ready) and s.ready_ps[run.next_ready] == now_ps:
             run.next_ready += 1
+            _prefetch_ready(s)
             _on_ready(s, s.ready[run.next_ready - 1])
         while run.agenda > 0 and s.agenda[0].time_ps == now_ps:
             kind, a, _b = take_first(Agenda(s.run, s.agenda))
@@ -49,6 +50,21 @@ def run_moments(s, budget):
         if run.changed > 0:
             _settle_changes(s)
     return Stop.SLICE
+
+
+@part
+def _prefetch_ready(s):
+    """Prefetch the messages that become ready next, and their flows: these are in the cache only while under way."""
+    run = s.run[0]
+    last = len(s.ready) - 1
+    prefetch(s.messages, s.ready[min(run.next_ready + 8, last)])
+    index = s.messages[s.ready[min(run.next_ready + 4, last)]].qp
+    prefetch(s.flows, index)
+    prefetch(s.qps, index)
+    prefetch(s.node_first, index)
+    index = s.messages[s.ready[min(run.next_ready + 2, last)]].qp
+    prefetch(s.node_class, s.node_first[index])
+    prefetch(s.node_class, s.node_first[index + 1] - 1)
 
 
 @part
@@ -208,6 +224,9 @@ def _share_again(s):
         elif flow.message >= 0:
             flow.changed = 0
             set_end(s, index)
+    run.slots = NONE
+    if run.unlisted:
+        _list_all(s)
     for i in range(run.changed):
         flow = s.flows[s.changed[i]]
         if flow.changed:
@@ -220,6 +239,16 @@ def _share_again(s):
     if run.levels > 0:
         solve(s)
         _put_in_force(s)
+
+
+@handler
+def _list_all(s):
+    """Put the flows under way into the lists of their links, which solutions from scratch do without."""
+    run = s.run[0]
+    run.unlisted = 0
+    for i in range(run.ends):
+        if s.flows[s.ends[i].flow].linked == Link.COUNTED:
+            list_nodes(s, s.ends[i].flow)
 
 
 @part

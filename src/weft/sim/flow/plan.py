@@ -18,7 +18,7 @@ from weft.sim.flow.paths import list_hops, list_nodes, sign_links
 from weft.sim.flow.state import CLASS, END, FLOW, PART, RUN, Net, State, make_nodes
 from weft.sim.layout.paths import check_paths
 from weft.sim.layout.posting import Posting, post
-from weft.sim.layout.records import NONE, Records, Selection, records
+from weft.sim.layout.records import NONE, Records, Selection, distinct_rows, fill, records
 from weft.sim.layout.rules import OVERTAKING, fill_in
 from weft.sim.layout.wiring import Wiring, make_wiring
 from weft.sim.packet.state import ENTRY
@@ -61,7 +61,8 @@ def plan(fabric: Fabric, traffic: Traffic, options: Options) -> FlowPlan:
         raise ConfigError("the flow engine has no packets to capture and no crossbar: use --engine packet")
     wiring = make_wiring(fabric, rules, options.switching)
     posting = post(wiring, traffic, options, rules)
-    _, first_of_qp = np.unique(posting.messages.qp, return_index=True)
+    first_of_qp = np.empty(len(posting.qps), np.int64)
+    first_of_qp[posting.messages.qp[::-1]] = np.arange(len(posting.messages))[::-1]
     check_paths(wiring, posting, options, first_of_qp)  # all messages of a queue pair take the same path
     net, capacity = _net(wiring, posting, picks, options.mtu_bytes + rules.header_bytes)
     nodes = _Nodes(wiring, net, capacity)
@@ -143,19 +144,19 @@ class _Nodes:
             )
         used = np.flatnonzero(signs[:, 0] > 0)
         _refuse_losses(wiring, used)
-        unique, of = np.unique(signs[used], axis=0, return_inverse=True)
+        unique, of = distinct_rows(signs[used])
         class_of = np.full(len(capacity), NONE, np.int32)
-        class_of[used] = of.ravel()
+        class_of[used] = of
         self.classes = records(len(unique), CLASS)
         self.classes.capacity = np.inf
-        np.minimum.at(self.classes.capacity, of.ravel(), capacity[used])
+        np.minimum.at(self.classes.capacity, of, capacity[used])
         self.classes.head = self.classes.place = NONE
         self.first = np.zeros(n_flows + 1, np.int64)
         self.of, self.share = np.zeros(0, np.int32), np.zeros(0)
-        for fill in (False, True):
+        for writes in (False, True):
             last_flow = np.full(len(unique), NONE, np.int32)
-            list_nodes(net, class_of, last_flow, self.first, self.of, self.share, fill)
-            if not fill:
+            list_nodes(net, class_of, last_flow, self.first, self.of, self.share, writes)
+            if not writes:
                 self.of, self.share = np.zeros(self.first[-1], np.int32), np.zeros(self.first[-1])
 
     def alone(self) -> NDArray[np.float64]:
@@ -177,9 +178,9 @@ def _refuse_losses(wiring: Wiring, used: NDArray[np.int64]) -> None:
 def _hops(net: Net, src: NDArray[np.int32], dst: NDArray[np.int32], lid: NDArray[np.int32]) -> tuple[Records, Records]:
     """Return the index where the hops of each flow begin ([flow + 1]), and the port of each hop."""
     first, port = np.zeros(len(src) + 1, np.int64), np.zeros(0, np.int32)
-    for fill in (False, True):
-        list_hops(net, src, dst, lid, first, port, fill)
-        if not fill:
+    for writes in (False, True):
+        list_hops(net, src, dst, lid, first, port, writes)
+        if not writes:
             port = np.zeros(first[-1], np.int32)
     return first, port
 
@@ -192,7 +193,7 @@ def _state(wiring: Wiring, posting: Posting, net: Net, nodes: _Nodes) -> State:
     ready_ps = messages.start_ps[free] + messages.lead_ps[free]
     order = np.argsort(ready_ps, kind="stable")
     run = records(1, RUN)
-    run.left, run.tolerance = len(messages), RATE_TOLERANCE
+    run.left, run.tolerance, run.slots = len(messages), RATE_TOLERANCE, NONE
     run.batch_ps = serial_ps[:, posting.size_bytes.argmax()].min()
     return State(
         run=run,
@@ -214,8 +215,10 @@ def _state(wiring: Wiring, posting: Posting, net: Net, nodes: _Nodes) -> State:
         parts=records(len(nodes.classes), PART),
         part_rate=np.zeros(len(nodes.classes)),
         part_least=np.zeros(len(nodes.classes)),
+        open_flow=np.zeros(n_flows, np.int32),
+        open_node=np.zeros(n_flows, np.int64),
         open_first=np.zeros(n_flows + 1, np.int64),
-        open_link=np.zeros(len(nodes.of), np.int32),
+        open_link=np.zeros(len(nodes.of), np.uint32),
         open_share=np.zeros(len(nodes.of)),
         open_rate=np.zeros(n_flows),
         open_held=np.zeros(n_flows, np.int64),
@@ -237,16 +240,23 @@ def _flows(wiring: Wiring, posting: Posting, net: Net, nodes: _Nodes, ack_serial
     qps, hosts = posting.qps, posting.hosts
     far = wiring.host[net.dst]
     flows = records(len(qps), FLOW)
-    flows.message = flows.place = flows.bottleneck = NONE
-    flows.alone = nodes.alone()
-    flows.pace_ps_per_kib = np.maximum(hosts.ps_per_kib[qps.host], qps.pace_ps_per_kib)
-    flows.packet_ps, flows.receive_packet_ps = qps.packet_ps, qps.receive_packet_ps
-    flows.take_ps_per_kib, flows.receive_ps = hosts.receive_ps_per_kib[far], hosts.receive_ps[far]
     first, port = _hops(net, net.dst, net.src, net.slid)
     serial_ps = ack_serial_ps[wiring.ports.rate[port]]
     behind_ps = np.where(wiring.ports.cut_through[port], np.maximum(serial_ps - np.roll(serial_ps, -1), 0), serial_ps)
     ack_bytes = int(posting.size_bytes[posting.ack_size])
     back_ps = np.add.reduceat(wiring.arrival_ps[port] + behind_ps, first[:-1])
     taken_ps = (ack_bytes * hosts.receive_ps_per_kib[qps.host]) >> 10
-    flows.ack_ps = posting.ack_ps[far] + back_ps + taken_ps + qps.receive_packet_ps
+    fill(
+        flows,
+        message=NONE,
+        place=NONE,
+        bottleneck=NONE,
+        alone=nodes.alone(),
+        pace_ps_per_kib=np.maximum(hosts.ps_per_kib[qps.host], qps.pace_ps_per_kib),
+        packet_ps=qps.packet_ps,
+        receive_packet_ps=qps.receive_packet_ps,
+        take_ps_per_kib=hosts.receive_ps_per_kib[far],
+        receive_ps=hosts.receive_ps[far],
+        ack_ps=posting.ack_ps[far] + back_ps + taken_ps + qps.receive_packet_ps,
+    )
     return flows

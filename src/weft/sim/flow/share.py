@@ -27,6 +27,7 @@ on a link are those of the rates in force: differences do not add up, but cause 
 from __future__ import annotations
 
 from weft.jit import handler, lean_kernel, part
+from weft.sim.flow.state import Link
 from weft.sim.layout.records import NONE
 
 INFINITE = 1e300
@@ -34,8 +35,16 @@ INFINITE = 1e300
 
 @part
 def link_up(s, flow):
-    """Add a starting flow to the lists of its links."""
-    s.flows[flow].linked = 1
+    """Add a starting flow to its links."""
+    list_nodes(s, flow)
+    for node in range(s.node_first[flow], s.node_first[flow + 1]):
+        s.classes[s.node_class[node]].flows += 1
+
+
+@part
+def list_nodes(s, flow):
+    """Add a flow to the lists of its links."""
+    s.flows[flow].linked = Link.LISTED
     for node in range(s.node_first[flow], s.node_first[flow + 1]):
         link = s.classes[s.node_class[node]]
         s.node_prev[node] = NONE
@@ -43,25 +52,32 @@ def link_up(s, flow):
         if link.head >= 0:
             s.node_prev[link.head] = node
         link.head = node
-        link.flows += 1
 
 
 @part
-def unlink(s, flow):
-    """Remove a flow that has ended from the lists of its links."""
-    rate = s.flows[flow].rate
-    hold_by(s, flow, NONE)
-    s.flows[flow].linked = 0
-    s.flows[flow].rate = 0
+def unlist_nodes(s, flow):
+    """Remove a flow from the lists of its links."""
     for node in range(s.node_first[flow], s.node_first[flow + 1]):
-        link = s.classes[s.node_class[node]]
         before, after = s.node_prev[node], s.node_next[node]
         if before >= 0:
             s.node_next[before] = after
         else:
-            link.head = after
+            s.classes[s.node_class[node]].head = after
         if after >= 0:
             s.node_prev[after] = before
+
+
+@part
+def unlink(s, flow):
+    """Remove a flow that has ended from its links."""
+    rate = s.flows[flow].rate
+    hold_by(s, flow, NONE)
+    if s.flows[flow].linked == Link.LISTED:
+        unlist_nodes(s, flow)
+    s.flows[flow].linked = Link.NONE
+    s.flows[flow].rate = 0
+    for node in range(s.node_first[flow], s.node_first[flow + 1]):
+        link = s.classes[s.node_class[node]]
         link.flows -= 1
         link.load = link.load - rate * s.node_share[node] if link.flows > 0 else 0.0  # no rounding error remains
 

@@ -30,6 +30,14 @@ class FlowEvent(enum.IntEnum):
     POSTED = 3  # a: message that waited for others and now starts
 
 
+class Link(enum.IntEnum):
+    """The connection of a flow to its links."""
+
+    NONE = 0
+    COUNTED = 1  # its rate is in their loads
+    LISTED = 2  # and its nodes are in their lists
+
+
 class Stop(enum.IntEnum):
     """The reason why the kernel returned."""
 
@@ -52,7 +60,7 @@ FLOW = whole_lines(
         ("new_bottleneck", np.int32),
         ("chosen", np.int32),  # the last solution that opened its rate
         ("frozen", np.int8),  # its rate is decided
-        ("linked", np.int8),  # its nodes are in the lists
+        ("linked", np.int8),  # Link
         ("changed", np.int8),  # it ended or started at this moment
         ("wakes", np.int8),  # a WAKE is on the agenda
         ("started", np.int64),  # messages
@@ -86,18 +94,19 @@ CLASS = whole_lines(
         ("level", np.float64),  # rate of the flows that it holds
         ("held_share", np.float64),  # their shares
         ("held_load", np.float64),  # their part of `load`
+        ("flows", np.int32),  # whose rates are in `load`
+        ("holds", np.int32),  # flows limited by this class
+        ("head", np.int32),  # node
+        ("touched_in", np.int32),  # the solution that touched it last
+        ("checked", np.float64),  # no fixed flow is faster than this, and every guess is
+        # `batch` uses only the first cache line.
         ("residual", np.float64),  # in this solution: for flows whose rate is open here
         ("weight", np.float64),  # their shares
         ("key", np.float64),  # in the heap of levels
-        ("checked", np.float64),  # no fixed flow is faster than this, and every guess is
-        ("head", np.int32),  # node
-        ("flows", np.int32),  # under way
-        ("holds", np.int32),  # flows limited by this class
         ("open", np.int32),  # flows whose rate is open here
         ("final", np.int32),  # flows frozen in this solution
         ("guesses", np.int32),  # fixed flows opened for this class alone
         ("place", np.int32),  # index in `levels`, NONE
-        ("touched_in", np.int32),  # the solution that touched it last
         ("released", np.int8),  # the flows that it held are open everywhere
         ("done", np.int8),  # its level is decided
     ]
@@ -129,6 +138,8 @@ RUN = np.dtype(
         ("chosen", np.int32),  # entries
         ("touched", np.int32),  # entries
         ("levels", np.int32),  # entries
+        ("slots", np.int32),  # entries of `open_flow`; NONE: they are out of date
+        ("unlisted", np.int32),  # whether flows under way may not be in the lists of their links
         ("solution", np.int32),
         ("solutions", np.int64),
     ],
@@ -163,11 +174,13 @@ class State(NamedTuple):
     parts: Records  # [class]
     part_rate: NDArray[np.float64]  # [class] -> rate of each of its open flows, if it were their bottleneck
     part_least: NDArray[np.float64]  # [class] -> least of the rates that its open flows take
-    open_first: NDArray[np.int64]  # [entry of `ends`] -> its first node in the next two, in `batch`
-    open_link: NDArray[np.int32]  # classes
+    open_flow: NDArray[np.int32]  # [slot] -> flow under way, in `batch`
+    open_node: NDArray[np.int64]  # [slot] -> the flow's first node
+    open_first: NDArray[np.int64]  # [slot + 1] -> its first entry in the next two
+    open_link: NDArray[np.uint32]  # classes
     open_share: NDArray[np.float64]
-    open_rate: NDArray[np.float64]  # [entry of `ends`]
-    open_held: NDArray[np.int64]  # [entry of `ends`] -> place in `open_link` of the link that holds the flow
+    open_rate: NDArray[np.float64]  # [slot]
+    open_held: NDArray[np.int64]  # [slot] -> entry in `open_link` of the link that holds the flow
     hop_first: NDArray[np.int64]  # [flow + 1]
     hop_rate: NDArray[np.int32]  # row of `serial_ps`
     hop_ps: NDArray[np.int64]  # from the first byte until the far end has it

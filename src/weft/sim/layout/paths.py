@@ -21,9 +21,12 @@ def check_paths(
 ) -> None:
     """Follow a packet of each message and its acknowledgement. Raise ConfigError if one does not arrive."""
     fabric = wiring.fabric
-    messages, mtu_bytes = posting.messages[rows], posting.mtu_bytes[rows]
-    forth = (messages.src, messages.dst, messages.sl, posting.p_key[rows], mtu_bytes, messages.dlid)
-    back = (messages.dst, messages.src, messages.back_sl, posting.back_p_key[rows], mtu_bytes, messages.slid)
+    messages, mtu_bytes = posting.messages, posting.mtu_bytes[rows]
+    src, dst, sl, back_sl, dlid, slid = (
+        messages[name][rows] for name in ("src", "dst", "sl", "back_sl", "dlid", "slid")
+    )
+    forth = (src, dst, sl, posting.p_key[rows], mtu_bytes, dlid)
+    back = (dst, src, back_sl, posting.back_p_key[rows], mtu_bytes, slid)
     both = np.concatenate([np.array(way, np.int64) for way in (forth, back)], axis=1).T
     ways, _ = distinct_rows(both[both[:, 0] != both[:, 1]])  # multicast has no single receiver
     src, dst = wiring.slot[ways[:, 0]], wiring.slot[ways[:, 1]]

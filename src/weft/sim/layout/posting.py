@@ -15,7 +15,7 @@ from weft.sim.adaptive import POLICIES
 from weft.sim.engine import Network, Options
 from weft.sim.layout.hosts import make_hosts
 from weft.sim.layout.path_records import lid_offsets, path_records
-from weft.sim.layout.records import MESSAGE, NONE, QP, FlowControl, Records, distinct_rows, records
+from weft.sim.layout.records import MESSAGE, NONE, QP, FlowControl, Records, distinct_rows, fill, records
 from weft.sim.layout.rules import OVERTAKING, Rules, ack_bytes
 from weft.sim.layout.wiring import Wiring
 from weft.sim.traffic import PATH_SL, Operation, Traffic, Transport
@@ -50,8 +50,15 @@ def post(wiring: Wiring, traffic: Traffic, options: Options, rules: Rules) -> Po
     messages = records(n + n_reads, MESSAGE)
     whose = np.concatenate((np.arange(n), reads))  # [message] -> row of the traffic
     is_answer = np.arange(n + n_reads) >= n
-    messages.src = np.where(is_answer, dst[whose], src[whose])
-    messages.dst = np.where(is_answer, src[whose], dst[whose])
+    fill(
+        messages,
+        src=np.where(is_answer, dst[whose], src[whose]),
+        dst=np.where(is_answer, src[whose], dst[whose]),
+        finish_ps=NONE,
+        acked_ps=NONE,
+        next=NONE,
+        branch=NONE,
+    )
     lid = wiring.fabric.tables.lid[wiring.slot]
     mlid = traffic.mlid[whose]
     messages.dlid = np.where(mlid > 0, mlid, lid[messages.dst] + lid_offsets(wiring, messages, options))
@@ -70,7 +77,6 @@ def post(wiring: Wiring, traffic: Traffic, options: Options, rules: Rules) -> Po
     messages.waits_for = waits_for
     messages.delay_ps[:n] = traffic.delay_ps
     messages.start_ps[:n] = traffic.start_ps
-    messages.finish_ps = messages.acked_ps = messages.next = messages.branch = NONE
     _refuse_cycles(traffic, messages, first, successors)
     qps, hosts, ack_ps = _set_costs(wiring, traffic, messages, whose, is_answer, mtu_bytes, rate_gbit_s, options, rules)
     return Posting(
@@ -210,16 +216,22 @@ def _packetize(
     full = on_wire(mtu)
     last = on_wire(payload - (count - 1) * mtu) + np.where(count == 1, first_more, np.where(is_answer, AETH.size, 0))
     first = np.where(count == 1, last, full + first_more)
-    sizes, index = np.unique(np.concatenate((first, full, last, [ack_bytes(rules)])), return_inverse=True)
+    sizes, index = _distinct_sizes(np.concatenate((first, full, last, [ack_bytes(rules)])))
     if len(sizes) > np.iinfo(np.int16).max:
         raise ConfigError(f"the packets have {len(sizes):,} different sizes (limit 32,767): use fewer message sizes")
-    messages.packets = count
     n = len(messages)
-    messages.first, messages.full, messages.last = index[:n], index[n : 2 * n], index[2 * n : 3 * n]
+    fill(messages, packets=count, first=index[:n], full=index[n : 2 * n], last=index[2 * n : 3 * n])
     uses = np.bincount(index[:n], minlength=len(sizes)) + np.bincount(index[2 * n : 3 * n], minlength=len(sizes))
     uses += np.bincount(index[n : 2 * n], np.maximum(count - 2, 0), minlength=len(sizes)).astype(np.int64)
     uses[index[-1]] += n
     return sizes.astype(np.int32), uses, int(index[-1])
+
+
+def _distinct_sizes(size_bytes: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the sizes of packets in order, and the index of each packet's size. No packet exceeds the largest MTU."""
+    used = np.zeros(int(size_bytes.max()) + 1, np.bool_)
+    used[size_bytes] = True
+    return np.flatnonzero(used), (np.cumsum(used) - 1)[size_bytes]
 
 
 def _successors(
@@ -273,31 +285,41 @@ def _set_costs(
     unique, messages.qp = distinct_rows(keys)
     qps = records(len(unique), QP)
     owner = wiring.host[unique[:, 0]]
-    qps.dst, qps.host, qps.sl = unique[:, 1], owner, unique[:, 2]
-    qps.flow = np.random.default_rng(options.seed).integers(1 << 30, size=len(unique))  # stands for the UDP source port
     answers = unique[:, 5].astype(bool)
     losses = can_lose(wiring, options, rules)
     # on a lossless network responses need no acknowledgement
-    qps.acked = (unique[:, 3] == Transport.RC) & (~answers | losses)
-    qps.gap_ps, qps.ps_per_kib = cost["gap_ps"][owner], cost["read_ps_per_kib"][owner]
-    qps.setup_ps = cost["setup_ps"][owner] + np.where(answers, cost["respond_ps"][owner], 0)
-    qps.window = np.where(qps.acked & ~answers, traffic.outstanding, 0)
+    acked = (unique[:, 3] == Transport.RC) & (~answers | losses)
+    host_gbit_s = wiring.port_rate_gbit_s[unique[:, 0]]
+    line_gbit_s = host_gbit_s.astype(np.float64)
+    np.minimum.at(line_gbit_s, messages.qp, rate_gbit_s)
+    line_ps_per_kib, slowed = np.rint(1024 * 8_000 / line_gbit_s).astype(np.int64), line_gbit_s < host_gbit_s
+    fill(
+        qps,
+        dst=unique[:, 1],
+        host=owner,
+        sl=unique[:, 2],
+        flow=np.random.default_rng(options.seed).integers(1 << 30, size=len(unique)),  # stands for the UDP source port
+        acked=acked,
+        gap_ps=cost["gap_ps"][owner],
+        ps_per_kib=cost["read_ps_per_kib"][owner],
+        setup_ps=cost["setup_ps"][owner] + np.where(answers, cost["respond_ps"][owner], 0),
+        window=np.where(acked & ~answers, traffic.outstanding, 0),
+        rate=1.0,
+        target=1.0,
+        alpha=1.0,
+        line_ps_per_kib=line_ps_per_kib,
+        slowed=slowed,
+        notified_ps=-(1 << 60),
+        timer_ps=NONE,
+        **dict.fromkeys(("unsent", "oldest", "last", "lost", "again", "next"), NONE),
+    )
     if options.network is Network.TCP:
         qps.window_packets, qps.threshold = 10.0, 1e9  # RFC 6928
         qps.quick_acks = 16  # Linux: TCP_MAX_QUICKACKS at the start of a connection
         # A connection has one core at each end.
         qps.pace_ps_per_kib, qps.packet_ps = cost["read_ps_per_kib"][owner], cost["packet_ps"][owner]
         qps.receive_packet_ps = cost["receive_packet_ps"][wiring.host[unique[:, 1]]]
-    qps.rate = qps.target = qps.alpha = 1.0
-    line_gbit_s = wiring.port_rate_gbit_s[unique[:, 0]].astype(np.float64)
-    np.minimum.at(line_gbit_s, messages.qp, rate_gbit_s)
-    qps.line_ps_per_kib = np.rint(1024 * 8_000 / line_gbit_s).astype(np.int64)
-    qps.slowed = line_gbit_s < wiring.port_rate_gbit_s[unique[:, 0]]
-    qps.pace_ps_per_kib = np.where(qps.slowed, qps.line_ps_per_kib, qps.pace_ps_per_kib)
-    for name in ("unsent", "oldest", "last", "lost", "again", "next"):
-        qps[name] = NONE
-    qps.timer_ps = NONE
-    qps.notified_ps = -(1 << 60)
+    qps.pace_ps_per_kib[slowed] = line_ps_per_kib[slowed]
     hosts.receive_ps = cost["receive_ps"]
     messages.lead_ps = _lead_ps(wiring, messages, is_answer, mtu_bytes, cost)
     _keep_order(messages)
@@ -338,7 +360,8 @@ def _lead_ps(
 
 def _keep_order(messages: Records) -> None:
     """Keep each send queue in posting order: a small message waits for a large one posted before it."""
-    free = np.flatnonzero(messages.waits_for == 0)
+    shared = np.bincount(messages.qp) > 1  # with one message there is no order
+    free = np.flatnonzero((messages.waits_for == 0) & shared[messages.qp])
     order = free[np.lexsort((messages.start_ps[free], messages.qp[free]))]
     ready_ps = messages.start_ps[order] + messages.lead_ps[order]
     qp = messages.qp[order].astype(np.int64)
