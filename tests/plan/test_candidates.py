@@ -7,7 +7,7 @@ import pytest
 from weft.errors import ConfigError
 from weft.ids import Lid
 from weft.plan import candidates
-from weft.plan.candidates import Candidate, compare_topologies
+from weft.plan.candidates import Candidate, compare_topologies, explain_gaps
 from weft.plan.request import Request
 
 
@@ -71,3 +71,13 @@ def test_engines_that_search_paths_are_not_run_on_large_networks(monkeypatch: py
     rows = {row.name: row for row in compare_topologies(Request(gpus=256))}
     assert rows["dragonfly+"].bisection is rows["slim fly"].dead_spine_loss is None
     assert rows["fat tree"].bisection is not None
+    assert explain_gaps([*rows.values()]) == (
+        "Not measured, since routing so many endpoints takes too long: dragonfly+ (above 100), slim fly (above 100)."
+    )
+    assert explain_gaps([rows["fat tree"], rows["dragonfly+"]]).endswith(
+        "dragonfly+ (above 100). No slim fly of these switches has so many endpoints."
+    )
+
+
+def test_complete_comparison_has_no_gaps_to_explain(rows: dict[str, Candidate]) -> None:
+    assert explain_gaps([*rows.values()]) == ""

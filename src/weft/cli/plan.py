@@ -166,6 +166,7 @@ def plan(
 
 def _compare(sizing: Sizing, prices: Path | None, form: Form) -> None:
     from weft.api.purchases import compare_topologies
+    from weft.plan.candidates import explain_gaps
 
     with progress_bar("comparing topologies") as change:
         options = {name: value for name, value in vars(sizing).items() if value not in (None, False)}
@@ -195,6 +196,7 @@ def _compare(sizing: Sizing, prices: Path | None, form: Form) -> None:
         "Switches are boxes, links those between switches. Bandwidth is a share of the hosts' rate, by weft's routes "
         "with one path for each pair. A dead leaf costs its hosts their rate in its plane."
     )
+    note = f"{note} {explain_gaps(rows)}".rstrip()
     more = ("all-to-all", "dead leaf", "dead spine", "dead plane")
     console().print(table("Topologies", (*heads, *more), cells, note))
 

@@ -11,7 +11,7 @@ routes that weft computes. Rail-only networks join equal GPUs of all servers, an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -84,6 +84,18 @@ def compare_topologies(
     return rows
 
 
+def explain_gaps(rows: Sequence[Candidate]) -> str:
+    """Return why topologies are absent or have no bandwidth; empty if none is."""
+    unmeasured = [f"{row.name} (above {_most_measured(row.spec):,})" for row in rows if row.bisection is None]
+    absent = sorted({"dragonfly+", "slim fly"} - {row.name for row in rows})
+    notes = []
+    if unmeasured:
+        notes.append(f"Not measured, since routing so many endpoints takes too long: {', '.join(unmeasured)}.")
+    if absent:
+        notes.append(f"No {' or '.join(absent)} of these switches has so many endpoints.")
+    return " ".join(notes)
+
+
 def _specs(request: Request) -> Iterator[tuple[str, str, int]]:
     """Yield the name, the spec and the number of networks of each topology."""
     template, switch = request.template, request.switch_model
@@ -127,6 +139,10 @@ def _slim_fly(n: int, radix: int) -> int | None:
     return None
 
 
+def _most_measured(spec: str) -> int:
+    return _MOST_MEASURED.get(spec.partition(":")[0], _MOST_OTHERS)
+
+
 def _candidate(name: str, spec: str, networks: int, prices: Prices, measured: dict[bytes, _Bandwidth]) -> Candidate:
     fabric = load(spec)
     bill = bill_of(boxes_of(fabric), prices)
@@ -134,7 +150,7 @@ def _candidate(name: str, spec: str, networks: int, prices: Prices, measured: di
     endpoints, planes = networks * bill.count("adapter"), fabric.planes
     each: Band | None = bill.total * (networks / endpoints) if bill.complete else None
     bandwidth = None
-    if endpoints // networks <= _MOST_MEASURED.get(spec.partition(":")[0], _MOST_OTHERS):
+    if endpoints // networks <= _most_measured(spec):
         cabling = fabric.links.a.tobytes() + fabric.links.b.tobytes()  # planes of one box are cabled like one network
         bandwidth = measured.get(cabling) or measured.setdefault(cabling, _measure(fabric))
     quality, leaf, loss = bandwidth or (None, None, None)
