@@ -84,7 +84,10 @@ def find_links(
             sender = np.where(alike, -1 - np.arange(len(alike)), others.src)
             shared: NDArray[np.bool_] = load.max(axis=0) > 0
             rows, most_byte_s = _rows(rest, shared, sender, len(parts[0]))
-    load, of = np.unique(np.vstack((load, rows)).round(12), axis=1, return_inverse=True)  # rails often carry the same
+    load = np.vstack((load, rows)).round(12)
+    marks = (np.random.default_rng(0).random((2, len(load))) @ load).round(9)  # equal for links with equal loads
+    _, one, of = np.unique(marks, axis=1, return_index=True, return_inverse=True)  # such as rails
+    load = load[:, one]
     least = np.full(load.shape[1], np.inf)
     np.minimum.at(least, of.ravel(), capacity)
     used = [np.flatnonzero(row).astype(np.int32) for row in load]
