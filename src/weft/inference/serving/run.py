@@ -172,6 +172,7 @@ def _state(service: Service, load: Load, phases: Sequence[Phase], tables: tuple[
         flow_left=np.zeros(flows),
         flow_rate=np.zeros(flows + others),
         flow_fixed=np.zeros(flows + others, np.int8),
+        is_open=np.zeros(len(routes.capacity_byte_s), np.int8),
         residual=np.zeros(len(routes.capacity_byte_s)),
         weight=np.zeros(len(routes.capacity_byte_s)),
         gaps=np.zeros(GAP_BINS),

@@ -208,6 +208,7 @@ class State(NamedTuple):
     flow_left: NDArray[np.float64]  # bytes
     flow_rate: NDArray[np.float64]  # hand-offs, then other traffic
     flow_fixed: NDArray[np.int8]  # scratch
+    is_open: NDArray[np.int8]  # [class] scratch: a hand-off under way uses it
     residual: NDArray[np.float64]  # [class] scratch
     weight: NDArray[np.float64]  # [class] scratch
     gaps: NDArray[np.float64]  # [bin] tokens by the time since the token before

@@ -78,8 +78,7 @@ def solve(s):
     """Solve the rates of all flows by filling all equally until a link is full, and find the next end."""
     run = s.run[0]
     total = run.flows + s.others[run.phase] if run.flows else 0
-    _open_classes(s, total)
-    fixed = 0
+    fixed = _open_classes(s, total)
     while fixed < total:
         level = NEVER_S
         for i in range(total):
@@ -102,17 +101,33 @@ def solve(s):
 
 @part
 def _open_classes(s, total):
-    """Set up the capacity and weight of all link classes that flows use."""
+    """Set up the links of hand-offs under way, and return the number of other flows that use none of them.
+
+    Links without a hand-off never fill up: others send no more than without hand-offs.
+    """
+    flows = s.run[0].flows
     for i in range(total):
         row = _row(s, i)
         s.flow_fixed[i], s.flow_rate[i] = 0, 0.0
         for j in range(s.route_first[row], s.route_first[row + 1]):
-            link = s.route_class[j]
-            s.residual[link], s.weight[link] = s.capacity[link], 0.0
-    for i in range(total):
+            s.is_open[s.route_class[j]] = 0
+    for i in range(flows):
         row = _row(s, i)
         for j in range(s.route_first[row], s.route_first[row + 1]):
-            s.weight[s.route_class[j]] += s.route_share[j]
+            link = s.route_class[j]
+            s.is_open[link], s.residual[link], s.weight[link] = 1, s.capacity[link], 0.0
+    left_out = 0
+    for i in range(total):
+        row, meets = _row(s, i), i < flows
+        for j in range(s.route_first[row], s.route_first[row + 1]):
+            link = s.route_class[j]
+            if s.is_open[link]:
+                meets = True
+                s.weight[link] += s.route_share[j]
+        if not meets:
+            s.flow_fixed[i] = 1
+            left_out += 1
+    return left_out
 
 
 @part
@@ -122,6 +137,8 @@ def _limit(s, i):
     limit = s.route_cap[row]
     for j in range(s.route_first[row], s.route_first[row + 1]):
         link = s.route_class[j]
+        if not s.is_open[link]:
+            continue
         limit = min(limit, max(s.residual[link], 0.0) / s.weight[link])
     return limit
 
@@ -133,5 +150,7 @@ def _fix(s, i, level):
     s.flow_fixed[i], s.flow_rate[i] = 1, level
     for j in range(s.route_first[row], s.route_first[row + 1]):
         link = s.route_class[j]
+        if not s.is_open[link]:
+            continue
         s.residual[link] -= level * s.route_share[j]
         s.weight[link] -= s.route_share[j]
