@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import textwrap
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -134,8 +135,9 @@ print('numba.np.arraymath' in sys.modules, len(made), entrypoints._already_initi
 """
 
 
-def python(text: str, folder: Path) -> str:
+def python(text: str, folder: Path, **variables: str) -> str:
     environment = os.environ | {"XDG_CACHE_HOME": str(folder), "PYTHONPATH": os.pathsep.join((str(folder), *sys.path))}
+    environment |= variables
     done = subprocess.run([sys.executable, "-c", text], env=environment, capture_output=True, text=True, check=False)
     assert (done.returncode, without_notices(done.stderr)) == (0, "")
     return done.stdout
@@ -263,7 +265,7 @@ for at in (2, 5, -1):
         print(parts.triple(numpy.arange(5), at))
     except (IndexError, ValueError) as error:
         print(error)
-print(*(name for name in optimised if name in dir(parts)))
+print(*(name for name in optimised if name in ("kernel", "inner")))
 """
 
 
@@ -271,7 +273,80 @@ def test_parts_of_a_kernel_are_optimised_only_in_it(tmp_path):
     """Results and errors come through them, from a kernel that was compiled and from one that was loaded."""
     (tmp_path / "parts.py").write_text(_PARTS)
     results = ["6", "index is out of bounds", "before the first"]
-    assert [python(_TRIPLE, tmp_path).splitlines() for _ in range(2)] == [[*results, "triple"], [*results, ""]]
+    assert [python(_TRIPLE, tmp_path).splitlines() for _ in range(2)] == [[*results, "kernel"], [*results, ""]]
+
+
+_STATE = """
+from typing import NamedTuple
+import numpy as np
+from weft.jit import handler, lean_kernel
+from weft.jit.references import by_reference
+
+class State(NamedTuple):
+    ones: np.ndarray
+    table: np.ndarray
+    records: np.ndarray
+
+@handler
+def add(s, at):
+    s.records[at].total += s.table[at, at + 1] + s.ones[0]
+    return len(s.table)
+
+@lean_kernel
+def total(s, n):
+    s = by_reference(s)
+    rows = 0
+    for at in range(n):
+        rows += add(s, at)
+    return rows
+
+@handler
+def fold_part(s, n):
+    return s.ones[0] if n == 0 else 3 * (fold_part(s, n - 1) ^ n)
+
+@lean_kernel
+def fold(s, n):
+    return fold_part(s, n)
+
+@lean_kernel
+def lacks(s):
+    return by_reference(s).absent
+
+state = State(np.ones(1, np.int64), np.arange(6).reshape(2, 3), np.zeros(2, [("total", np.int64)]).view(np.recarray))
+"""
+
+
+def test_parts_read_and_write_a_state_by_reference(tmp_path):
+    """From a kernel that was compiled, from one that was loaded, and interpreted."""
+    (tmp_path / "mine.py").write_text(_STATE)
+    call = "from mine import state, total; print(total(state, 2), *state.records.total.tolist())"
+    assert [python(call, tmp_path) for _ in range(2)] == ["4 2 6\n"] * 2
+    assert python(call, tmp_path, NUMBA_DISABLE_JIT="1") == "4 2 6\n"
+
+
+def test_a_field_that_a_state_lacks_is_an_error_of_the_compiler(tmp_path):
+    (tmp_path / "mine.py").write_text(_STATE)
+    call = """
+        import mine, numba
+        try:
+            mine.lacks(mine.state)
+        except numba.core.errors.TypingError as error:
+            print("absent" in str(error))
+    """
+    assert python(textwrap.dedent(call), tmp_path) == "True\n"
+
+
+def test_llvm_removes_the_arguments_that_a_part_does_not_read(tmp_path):
+    """Numba passes three arrays as 23 words; LLVM cannot inline a part that calls itself."""
+    (tmp_path / "mine.py").write_text(_STATE)
+    call = """
+        import mine, re
+        print(mine.fold(mine.state, 3))
+        code = next(iter(mine.fold.overloads.values())).library.get_llvm_str()
+        (takes,) = re.findall(r"define internal [^@]*@\\w*fold_part[^(]*\\((.*)\\)", code)
+        print(takes.count(",") < 8)
+    """
+    assert python(textwrap.dedent(call), tmp_path).split() == ["15", "True"]
 
 
 def test_a_kernel_that_hashes_finds_the_secret_that_numba_keeps_for_it(tmp_path):

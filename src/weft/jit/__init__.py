@@ -19,7 +19,7 @@ from weft.errors import ConfigError
 from weft.jit.cache import BOUNDSCHECK as BOUNDSCHECK
 from weft.jit.cache import LaterCache, has_source, plugin_functions
 from weft.jit.cache import cache_folder as cache_folder
-from weft.jit.inner import InnerCompiler
+from weft.jit.inner import InnerCompiler, KernelCompiler
 
 __all__ = [
     "BOUNDSCHECK",
@@ -49,7 +49,7 @@ class _Kernel(CPUDispatcher):
     """A kernel that loads its machine code on the first call."""
 
     def __init__(self, function: Kernel, options: dict[str, Any]) -> None:
-        super().__init__(function, targetoptions={"nopython": True, **options})
+        super().__init__(function, targetoptions={"nopython": True, **options}, pipeline_class=KernelCompiler)
         self._cache = LaterCache(function)
 
     def compile(self, sig: Any) -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from llvmlite.binding import Linkage
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
 
@@ -40,4 +41,28 @@ class InnerCompiler(Compiler):
 
     def __init__(self, typing_context: Any, target_context: Any, library: Any, *more: Any) -> None:
         library = library or _InnerLibrary(target_context.codegen(), "inner")  # type: ignore[no-untyped-call]
+        super().__init__(typing_context, target_context, library, *more)  # type: ignore[no-untyped-call]
+
+
+class _KernelLibrary(JITCodeLibrary):
+    """The code of a kernel and of all that it calls."""
+
+    def _optimize_final_module(self) -> None:
+        """Make the linked parts internal first: LLVM removes arguments that an internal function does not read.
+
+        Numba passes the state of a simulation, dozens of arrays, by value, and a part reads a few of them.
+        """
+        for function in self._final_module.functions:
+            if not function.is_declaration and function.linkage == Linkage.linkonce_odr:
+                function.linkage = Linkage.internal
+        super()._optimize_final_module()  # type: ignore[no-untyped-call]
+
+
+class KernelCompiler(Compiler):
+    """A compiler of kernels with parts."""
+
+    def __init__(self, typing_context: Any, target_context: Any, library: Any, *more: Any) -> None:
+        if library is None:
+            library = _KernelLibrary(target_context.codegen(), "kernel")  # type: ignore[no-untyped-call]
+            library.enable_object_caching()
         super().__init__(typing_context, target_context, library, *more)  # type: ignore[no-untyped-call]

@@ -17,6 +17,7 @@ import numpy as np
 from numba.core import types
 
 from weft.jit import Kernel, handler, lean_kernel, part
+from weft.jit.references import by_reference
 from weft.lab.lines import (
     AGENTS,
     CONTROL_BYTES,
@@ -224,6 +225,7 @@ def _gather(lines, count):
 @lean_kernel
 def smp_loop(s, lines, epoll, timeout_ms):
     """Serve until there is something for Python, at most for `timeout_ms`; a Why."""
+    s = by_reference(s)
     end_ms, wait_ms = _now_ms(lines) + timeout_ms, timeout_ms
     while True:
         count = _epoll_wait(epoll, lines.numbers[_EVENTS], MOST, wait_ms)

@@ -30,6 +30,7 @@ from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
 from weft.ids import Lid, PKey, p_keys_match
 from weft.jit import lean_kernel, part
+from weft.jit.references import by_reference
 
 _DEFAULT, _FIRST_MULTICAST = int(PKey.DEFAULT), int(Lid.FIRST_MULTICAST)
 _GOES_ON, _ARRIVED, _INACTIVE, _TOO_LONG = (int(Reason[n]) for n in ("GOES_ON", "ARRIVED", "INACTIVE", "TOO_LONG"))
@@ -185,6 +186,7 @@ def walk_many(a, packets, ends, out, vls):
 
     `out` and `vls` keep the paths of the last rows that they have room for.
     """
+    a = by_reference(a)
     for i in range(len(packets)):
         slot, dlid, sl, p_key, size_bytes = packets[i]
         at = i % len(out)

@@ -9,6 +9,7 @@ from weft.inference.serving.state import NONE, Kind, Role, Stream
 from weft.inference.serving.steps import end_steps, preempt
 from weft.inference.serving.wire import advance, can_send, remove_flow, solve
 from weft.jit import handler, lean_kernel, part
+from weft.jit.references import by_reference
 
 
 @lean_kernel
@@ -17,6 +18,7 @@ def change_phase(s):
 
     It is a kernel of its own, so that only runs with faults compile it.
     """
+    s = by_reference(s)
     run = s.run[0]
     advance(s)
     for row in range(len(s.replicas)):

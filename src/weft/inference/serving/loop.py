@@ -10,6 +10,7 @@ from weft.inference.serving.state import NEVER_S, NONE, Stream
 from weft.inference.serving.steps import end_steps, plan
 from weft.inference.serving.wire import advance, remove_flow, solve
 from weft.jit import handler, lean_kernel, part
+from weft.jit.references import by_reference
 
 _ROUNDING_BYTES = 0.5  # a hand-off with less to send has ended
 
@@ -26,6 +27,7 @@ class Stop(enum.IntEnum):
 @lean_kernel
 def run_events(s, budget):
     """Advance by at most `budget` events and return the reason for stopping."""
+    s = by_reference(s)
     run = s.run[0]
     for _ in range(budget):
         if run.finished == len(s.requests):

@@ -11,6 +11,7 @@ import numpy as np
 
 from weft.fabric.forwarding import DOWN, STATE
 from weft.jit import handler, lean_kernel, part
+from weft.jit.references import by_reference
 from weft.mad.kernels import tables
 from weft.mad.kernels.port_info import set_port_info
 from weft.mad.kernels.tables import DATA_BYTES, MOST_HOPS, NONE, Mark, port_slot, two
@@ -190,4 +191,5 @@ def answer(s, slot, b, at):
 @lean_kernel
 def answer_one(s, slot, mad):
     """Answer one SMP that is alone in its buffer."""
+    s = by_reference(s)
     return answer(s, np.int64(slot), mad, np.int64(0))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from weft.jit import lean_kernel, part
+from weft.jit.references import by_reference
 
 FEW = 4  # packets that represent a message of any length: first, two full ones, last
 
@@ -10,6 +11,7 @@ FEW = 4  # packets that represent a message of any length: first, two full ones,
 @lean_kernel
 def list_idle(s, bytes_of, idle_ps_of):
     """Fill in the bytes on the wire of each message, and its time from first byte sent to last byte arrived."""
+    s = by_reference(s)
     for index in range(len(s.messages)):
         bytes_of[index] = wire_bytes(s, index)
         idle_ps_of[index] = idle_ps(s, index)

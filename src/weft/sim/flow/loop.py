@@ -8,6 +8,7 @@ a short time make one: `batch`.
 from __future__ import annotations
 
 from weft.jit import handler, lean_kernel, part, prefetch
+from weft.jit.references import by_reference
 from weft.sim.flow.batch import are_many, estimate_rates, may_wait, share_afresh
 from weft.sim.flow.ends import apply_rate, remove_end, set_end
 from weft.sim.flow.idle import idle_ps, round_ps, wire_bytes
@@ -22,6 +23,7 @@ NEVER_PS = 1 << 60
 @lean_kernel
 def run_moments(s, budget):
     """Advance by at most `budget` moments and return the reason for stopping."""
+    s = by_reference(s)
     run = s.run[0]
     for _ in range(budget):
         if run.left == 0:

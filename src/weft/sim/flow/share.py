@@ -27,6 +27,7 @@ on a link are those of the rates in force: differences do not add up, but cause 
 from __future__ import annotations
 
 from weft.jit import handler, lean_kernel, part
+from weft.jit.references import by_reference
 from weft.sim.flow.state import Link
 from weft.sim.layout.records import NONE
 
@@ -104,6 +105,7 @@ def hold_by(s, index, node):
 @lean_kernel
 def share_all(s):
     """Start all flows at once and set `new_rate` and `new_bottleneck`."""
+    s = by_reference(s)
     for flow in range(len(s.flows)):
         link_up(s, flow)
     for flow in range(len(s.flows)):

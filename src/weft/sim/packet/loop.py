@@ -6,6 +6,7 @@ import math
 
 from weft.jit import handler, lean_kernel, part, prefetch
 from weft.jit.bits import lowest_bit
+from weft.jit.references import by_reference
 from weft.sim.layout.records import NONE, FlowControl, Selection
 from weft.sim.packet.delay_lines import (
     contiguous_events,
@@ -53,6 +54,7 @@ BATCH_EVENTS = 24  # events of one line between two checks of the pools
 @lean_kernel
 def run_events(s, budget):
     """Handle about `budget` events and return the reason for stopping."""
+    s = by_reference(s)
     run = s.run[0]
     end = run.events + budget
     while run.events < end:

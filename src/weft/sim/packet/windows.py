@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.jit import call_kernel, handler, lean_kernel, part, replace_fields
+from weft.jit.references import by_reference
 from weft.jit.threads import ABORTED, BARRIER_WORDS, WORD, atomic_exchange, atomic_load, is_last, open_barrier
 from weft.sim.layout.records import Records
 from weft.sim.packet.delay_lines import append
@@ -65,6 +66,7 @@ def _state(g, at):
 @lean_kernel
 def run_windows(g, thread, threads):
     """Run windows until there is a reason to stop, and return it. All threads call this at once."""
+    g = by_reference(g)
     n = len(g.runs)
     words = g.words
     while True:
@@ -114,7 +116,7 @@ def _clear_outgoing(s):
 def _collect(g, at):
     """Take over the events that other groups have for this one, by time and then by group."""
     status = g.status[at]
-    s = _state(g, at)
+    s = by_reference(_state(g, at))
     run = s.run[0]
     if status[COLLECTED_PS] != g.words[BEGIN_PS]:
         status[LACKS] = _lacking(g, at, run.free_chunks - run.room)
