@@ -95,11 +95,30 @@ def test_servers_are_picked_by_range_or_number_among_those_with_gpus(dump: Path)
     whole = load(f"{dump} as dgx2..3=dgx-a100")
     assert pick_servers(whole, "2") == ("dgx2", "dgx3")
     assert pick_servers(whole, "dgx1..2,dgx3") == ("dgx1", "dgx2", "dgx3")
-    assert pick_servers(whole, "dgx[23]") == ("dgx2", "dgx3")
+    assert pick_servers(whole, "dgx[2-3]") == ("dgx2", "dgx3")
     with pytest.raises(UnknownName, match="no server 'dgx7'; did you mean"):
         pick_servers(whole, "dgx1,dgx7")
     with pytest.raises(ConfigError, match=r"--servers 3: .* has 2"):
         pick_servers(whole, "3")
+
+
+def test_brackets_are_those_of_a_hostlist() -> None:
+    """`dgx[1-16]` has sixteen servers, as in --jobs and --hosts; a class of characters would have dgx1 and dgx6."""
+    fabric = load("superpod:su=2,servers=64")
+    wanted = tuple(f"dgx{number}" for number in (*range(1, 17), *range(33, 49)))
+    assert pick_servers(fabric, "dgx[1-16],dgx[33-48]") == wanted
+    assert pick_servers(fabric, "dgx[1-16,33-48]") == wanted
+    assert pick_servers(fabric, "dgx[9-10], dgx4..5") == ("dgx9", "dgx10", "dgx4", "dgx5")
+    assert pick_servers(fabric, "dgx[1-2]?")[:2] == ("dgx10", "dgx11")
+    with pytest.raises(UnknownName, match="no server 'dgx65'"):
+        pick_servers(fabric, "dgx[64-65]")
+    with pytest.raises(ConfigError, match=r"invalid 'dgx\[ab\]' in hostlist"):
+        pick_servers(fabric, "dgx[ab]")
+
+
+def test_server_models_take_a_hostlist(dump: Path) -> None:
+    whole = load(as_kinds(str(dump), "dgx[1,3]=dgx-a100"))
+    assert compute_servers(whole) == ("dgx1", "dgx3")
 
 
 @pytest.mark.parametrize(

@@ -150,7 +150,8 @@ def time(
     size
         The larger buffer of a rank, in bytes or as `1G`.
     servers
-        The servers that take part: a number, names such as `dgx1,dgx3` or `dgx1..4`, or a list. By default all.
+        The servers that take part: a number, names such as `dgx1,dgx3`, `dgx[1-4]` or `dgx1..4`, or a list. By default
+        all.
     algo, proto
         Algorithms and protocols among which NCCL chooses: `Ring`, `Tree`, `NVLS`; `LL`, `LL128`, `Simple`.
     nccl

@@ -41,13 +41,14 @@ Kinds = Annotated[
     Parameter(
         name="--as",
         help="Server type for hosts in a file without GPU information: 'luna-*=dgx-a100', "
-        "luna-0001..32=my-server.yaml; several separated by commas.",
+        "'dgx[1-16]=dgx-h100', luna-0001..32=my-server.yaml; several separated by commas.",
     ),
 ]
 Servers = Annotated[
     str,
     Parameter(
-        help="Servers: a number (the first N) or names, dgx1,dgx3, luna-0001..32, 'luna-*'. [default: all]",
+        help="Servers: a number (the first N) or names, dgx1,dgx3, 'dgx[1-16]', luna-0001..32, 'luna-*'. "
+        "[default: all]",
     ),
 ]
 Faults = Annotated[

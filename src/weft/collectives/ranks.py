@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from weft.errors import ConfigError
 from weft.fabric import catalog
+from weft.fabric.files import hostlist
 from weft.fabric.joined import talks_over_pcie
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
@@ -98,11 +99,11 @@ def compute_servers(fabric: Fabric) -> tuple[str, ...]:
 
 
 def pick_servers(fabric: Fabric, text: str) -> tuple[str, ...] | None:
-    """Select servers: the first N, `4`; or by name, `dgx1,dgx3,luna-0001..32,gw*`. None means all."""
+    """Select servers: the first N, `4`; or by name, `dgx1,dgx[3-8],luna-0001..32,gw*`. None means all."""
     if not text:
         return None
     if not text.isdecimal():
-        return tuple(name for part in text.split(",") for name in match_servers(fabric, part.strip()))
+        return tuple(name for part in hostlist.split(text) for name in match_servers(fabric, part))
     present = compute_servers(fabric)
     if not 1 <= int(text) <= len(present):
         raise ConfigError(

@@ -1,6 +1,7 @@
 """Attach server models to the servers of a discovered fabric: GPUs, NVLinks and PCIe, which discovery does not see.
 
-    attach_server_model(fabric, {"luna-*": "dgx-a100"})           shell patterns
+    attach_server_model(fabric, {"luna-*": "dgx-a100"})           all that match; `?` is any one character
+    attach_server_model(fabric, {"luna-[0001-0032,0040]": "dgx-a100"})     a hostlist, as in Slurm
     attach_server_model(fabric, {"luna-0001..32": "dgx-a100"})    a range, whose servers must all exist
 
 Cables, names, GUIDs, LIDs and tables do not change. An adapter of the dump is the template's adapter with the same
@@ -23,6 +24,7 @@ from weft.errors import ConfigError, UnknownName
 from weft.fabric import catalog
 from weft.fabric.build import FabricBuilder, default_guids
 from weft.fabric.columns import NodeColumns
+from weft.fabric.files import hostlist
 from weft.fabric.files.lab import ranges
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
@@ -59,8 +61,17 @@ def _by_template(fabric: Fabric, kinds: Mapping[str, str]) -> dict[str, list[str
 
 
 def match_servers(fabric: Fabric, pattern: str) -> list[str]:
-    """Return the servers that match a shell pattern (`luna-*`), a name or a range (`luna-0001..32`); at least one."""
-    if not set(pattern) & set("*?["):
+    """Return the servers of a name, a pattern (`luna-*`), a range (`luna-0001..32`) or a hostlist (`luna-[0001-0032]`).
+
+    Brackets are Slurm's, as in all other lists of hosts: `dgx[1-16]` has sixteen names and is no class of characters.
+    """
+    words = hostlist.expand(pattern) if "[" in pattern else [pattern]
+    return [name for word in words for name in _match(fabric, word)]
+
+
+def _match(fabric: Fabric, pattern: str) -> list[str]:
+    """Return the servers that match a pattern, a name or a range; at least one."""
+    if not set(pattern) & set("*?"):
         names = ranges.expand(pattern)
         missing = [name for name in names if name not in fabric.server_index]
         if missing and len(names) > 1:

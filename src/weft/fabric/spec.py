@@ -21,6 +21,7 @@ from typing import Any
 
 from weft.errors import ConfigError, UnknownName
 from weft.fabric import catalog, subnets
+from weft.fabric.files import hostlist
 from weft.fabric.files.text import STANDARD
 from weft.fabric.model import Fabric
 from weft.fabric.topologies.registry import TOPOLOGIES, Parameter, parameters, usage, write_spec
@@ -81,7 +82,7 @@ def split_kinds(spec: str) -> tuple[str, dict[str, str]]:
     if not separator or is_topology(spec) or os.path.exists(spec):
         return spec, {}
     kinds: dict[str, str] = {}
-    for item in text.split(","):
+    for item in hostlist.split(text):
         pattern, equals, template = (part.strip() for part in item.partition("="))
         if not (pattern and equals and template):
             raise ConfigError(f"{spec}: {item.strip()!r} is not PATTERN=TEMPLATE: write luna-*=dgx-a100")

@@ -30,13 +30,18 @@ def compress(names: Iterable[str]) -> str:
     return ",".join([*sorted(literal), *(prefix + _brackets(numbers[prefix]) for prefix in sorted(numbers))])
 
 
+def split(text: str) -> list[str]:
+    """Split at commas outside of brackets: `h[1-2,9],gw` is h[1-2,9] and gw."""
+    return [word.strip() for word in _COMMA.split(text)]
+
+
 def expand(text: str) -> list[str]:
     """Return the names of a hostlist, each once, in its order: `h[1-2,9],gw` is h1, h2, h9, gw."""
     names: dict[str, None] = {}
     n_left = _MAX_NAMES
-    for word in _COMMA.split(text):
-        plain, *rest = _BRACKETS.split(word.strip())
-        if not word.strip() or set("".join([plain, *rest[1::2]])) & set("[], "):
+    for word in split(text):
+        plain, *rest = _BRACKETS.split(word)
+        if not word or set("".join([plain, *rest[1::2]])) & set("[], "):
             raise ConfigError(f"invalid {word[:80]!r} in hostlist {text[:80]!r}: write names as h[1-8,12],gw")
         runs = [_runs(text, inside) for inside in rest[::2]]
         n_left -= math.prod(sum(last - first + 1 for first, last, _ in run) for run in runs)
