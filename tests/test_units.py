@@ -8,6 +8,7 @@ from weft.errors import ConfigError
 from weft.units import (
     format_count,
     format_gbit_s,
+    format_items,
     format_size_bytes,
     gbyte_s,
     parse_count,
@@ -70,6 +71,11 @@ def test_counts_are_powers_of_a_thousand():
     for wrong in ("", "T", "-1B", "0", "nan", "inf", "15X"):
         with pytest.raises(ConfigError, match="write 500M, 300B or 15T"):
             parse_count("tokens", wrong)
+
+
+def test_one_item_is_singular():
+    assert format_items(1, "switch") == "1 switch"
+    assert [format_items(count, noun) for count, noun in ((0, "MAD"), (1024, "switch"))] == ["0 MADs", "1,024 switches"]
 
 
 def test_shares_are_read_as_percent_or_as_fraction():

@@ -57,6 +57,11 @@ def format_count(count: float) -> str:
     return f"{count / _COUNT_SUFFIXES[suffix]:.4g}{suffix}"
 
 
+def format_items(count: int, noun: str) -> str:
+    """Format a number of things: `1 port`, `1,024 switches`."""
+    return f"{count:,} {noun}" + ("" if count == 1 else "es" if noun.endswith("ch") else "s")
+
+
 def parse_seconds(flag: str, text: str) -> float:
     """Return the seconds of `2s` or `30ms`, given as a flag."""
     bare, scale = (text.removesuffix("ms"), 1e-3) if text.endswith("ms") else (text.removesuffix("s"), 1.0)

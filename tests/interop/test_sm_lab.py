@@ -302,7 +302,7 @@ def test_the_commands_of_the_manual_work(peer, tmp_path, monkeypatch, warm):
         assert "priority 3 state 3 SMINFO_MASTER" in command("exec", "h1", "sminfo")
         status = command("sm", "status", "--state", str(tmp_path / "sm" / "state.json"))
         assert re.search(rf"at h2/1 of lab {name}: master, process \d+", status), status
-        assert "1 switches, 4 adapters, 4 links" in status
+        assert "1 switch, 4 adapters, 4 links" in status
         assert manager.stop() == 0
     finally:
         manager.stop()

@@ -325,7 +325,7 @@ def test_all_files_are_loaded_and_what_is_notable_is_logged_once(tmp_path):
     assert [partition.name for partition in state.partitions.partitions] == ["Default", "Red", "blue"]
     texts = [line.split(" ", 3)[2:] for line in state.log.recent]
     assert [event for event, _ in texts] == ["PARTITIONS", "PARTITIONS", "QOS", "OPTION_IGNORED", "OPTION_IGNORED"]
-    assert texts[0][1].startswith("restored run-time configuration: 1 partitions of ")
+    assert texts[0][1].startswith("restored run-time configuration: 1 partition of ")
     assert "no rule for Default" in texts[1][1]
     assert "qos-setup has no effect" in texts[2][1]
     assert texts[3][1] == "lmc_esp0 True: not followed; port 0 of a switch has one LID"

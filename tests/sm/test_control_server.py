@@ -320,7 +320,7 @@ def test_a_manager_that_starts_again_knows_what_it_was_told(managed):
     managed.start()
     assert managed.client.allocation() == present
     assert managed.keys("h2/1") == [0x7FFF, 0x8101]
-    assert "restored run-time configuration: 1 partitions of" in managed.manager.state.log.recent[0]
+    assert "restored run-time configuration: 1 partition of" in managed.manager.state.log.recent[0]
 
 
 def test_query_without_a_manager_fails(tmp_path):

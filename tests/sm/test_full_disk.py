@@ -98,7 +98,7 @@ def test_a_log_that_cannot_be_written_loses_lines_and_says_how_many(net, tmp_pat
         manager.close()
     blank, again, stopped = path.read_text()[len(before) :].splitlines()
     assert not blank  # whatever was cut in half has its line to itself
-    assert f"WRITTEN_AGAIN the log: {lost} lines are missing here" in again
+    assert f"WRITTEN_AGAIN the log: {lost} lines missing here" in again
     assert "STOPPED" in stopped
 
 

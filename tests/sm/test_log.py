@@ -32,7 +32,8 @@ def test_lost_lines_are_counted_and_reported_once(capsys):
         log.say(Event.STOPPED, "now")
         log.say(Event.STOPPED, "again")
         assert capsys.readouterr().err.count("NOT_WRITTEN the log: No space left on device") == 1
-        assert f"\n\n{log.recent[-1][:23]} WRITTEN_AGAIN the log: {lost} lines are missing here\n" in stream.getvalue()
+        lines = {2: "2 lines", 1: "1 line"}[lost]
+        assert f"\n\n{log.recent[-1][:23]} WRITTEN_AGAIN the log: {lines} missing here\n" in stream.getvalue()
     assert stream.getvalue().count("WRITTEN_AGAIN") == 2
     assert (log.counts["TRAP"], log.counts["NOT_WRITTEN"], log.counts["STOPPED"]) == (3, 2, 4)
     assert log.recent[0].endswith(".500 STARTED here")

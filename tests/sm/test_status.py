@@ -347,9 +347,9 @@ def test_checks_of_drift_take_a_tenth_of_the_time(monkeypatch):
     state = Drifting()
     checks = DriftChecks(state)  # type: ignore[arg-type]
     monkeypatch.setattr(drift, "find_drift", state.find)
-    assert checks.reason_to_sweep() == "1 ports are not as they were set"
+    assert checks.reason_to_sweep() == "settings of 1 port were changed by something else"
     assert (state.now_s, state.repaired, state.drift) == (102.0, [*state.found], state.found)
-    for now_s, reason in ((119.9, ""), (120.0, "1 ports are not as they were set")):
+    for now_s, reason in ((119.9, ""), (120.0, "settings of 1 port were changed by something else")):
         state.now_s = now_s
         assert checks.reason_to_sweep() == reason
     assert state.log.counts[Event.DRIFT] == 1, "the same ports are logged once"

@@ -288,7 +288,7 @@ def test_a_host_whose_link_flapped_comes_back_by_itself(net):
 def test_more_ports_than_lids_leaves_some_out_and_names_the_first(net, monkeypatch):
     monkeypatch.setattr("weft.sm.ucast.lids._LIDS", 18)
     sm = Sm(net)
-    assert "5 ports stay without a LID" in sm.events("NO_LID")[0]
+    assert "no LID is left for 5 ports" in sm.events("NO_LID")[0]
     assert len(sm.view.end_ports) == 17
 
 

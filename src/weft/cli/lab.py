@@ -10,7 +10,7 @@ from cyclopts import Parameter
 
 from weft.cli.arguments import TABLES, Form, LabName, Whole
 from weft.errors import ConfigError
-from weft.units import parse_share, parse_size_bytes
+from weft.units import format_items, parse_share, parse_size_bytes
 
 if TYPE_CHECKING:
     from weft.cli.output import Cell
@@ -299,9 +299,10 @@ def traffic(
         some = ", ".join([*result["copies"]][:8]) + (", ..." if len(result["copies"]) > 8 else "")
         lines.append(f"{sum(result['copies'].values()):,} datagrams came to {len(result['copies']):,} ports: {some}")
     lines += (
-        f"{result['traffic']}: {result['delivered']:,} of {result['messages']:,} messages delivered, "
+        f"{result['traffic']}: {result['delivered']:,} of {format_items(result['messages'], 'message')} delivered, "
         f"{result['goodput_gbit_s']:,.0f} Gbit/s, the last after {latency.get('max', 0):,.1f} us",
-        f"{result['corrupted_packets']:,} packets corrupted, {result['retransmitted']:,} sent again; seed {seed}",
+        f"{format_items(result['corrupted_packets'], 'packet')} corrupted, {result['retransmitted']:,} sent again; "
+        f"seed {seed}",
         "Port counters: weft exec HOST perfquery, ibqueryerrors",
     )
     console().print("\n".join(lines), markup=False)

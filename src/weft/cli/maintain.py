@@ -13,6 +13,7 @@ from weft.cli.output import Cell, console, print_data, progress_bar, report_writ
 from weft.cli.subnets import THE_LAB, Subnet
 from weft.cli.whatif import read_present
 from weft.errors import ConfigError, UnknownName
+from weft.units import format_items
 
 if TYPE_CHECKING:
     from weft.fabric.model import Fabric
@@ -163,7 +164,7 @@ def _print(plan: Maintenance, *, has_jobs: bool) -> None:
         f"at most {cut_off:,} host ports lose their connection at a time" if cut_off else "all hosts stay connected"
     )
     out.print(
-        f"{_count(tasks, 'task')} in {_count(len(plan.steps), 'step')}: {connected}, "
+        f"{format_items(tasks, 'task')} in {format_items(len(plan.steps), 'step')}: {connected}, "
         f"{kept} at least {worst:.0%} of its rate, {_deadlock(plan)}.",
         markup=False,
         style="bold",
@@ -184,10 +185,6 @@ def _print(plan: Maintenance, *, has_jobs: bool) -> None:
         "How far to trust it: routes are those of weft's subnet manager; rates are fair shares, without bursts.",
         markup=False,
     )
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
 def _deadlock(plan: Maintenance) -> str:

@@ -13,6 +13,7 @@ from weft.cli.arguments import NAMES_FILE, TABLES, File, Form, RoutingEngine, Sp
 from weft.cli.output import console, print_data, progress_bar, report_written, table
 from weft.errors import ConfigError
 from weft.fabric.kinds import NodeKind
+from weft.units import format_items
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -57,8 +58,8 @@ def show(spec: Spec, name: str | None = None, /, *, form: Form = TABLES) -> None
 
 
 def _print_summary(out: Console, summary: Summary) -> None:
-    counts = [f"{count:,} {_plural(kind, count)}" for kind, count in summary.nodes.items()]
-    servers = [f"{summary.servers:,} {_plural('server', summary.servers)}"] if summary.servers else []
+    counts = [format_items(count, kind) for kind, count in summary.nodes.items()]
+    servers = [format_items(summary.servers, "server")] if summary.servers else []
     planes = [f"{summary.planes} planes"] if summary.planes > 1 else []
     if summary.boxes < summary.nodes.get("switch", 0):
         planes[0] += f" ({summary.boxes:,} switch boxes with a chip in each plane)"
@@ -88,10 +89,6 @@ def _print_summary(out: Console, summary: Summary) -> None:
     out.print("[bold]Cabling warnings[/bold]")
     for warning in summary.cabling_warnings:
         out.print(f"  - {warning}", markup=False)
-
-
-def _plural(word: str, count: int) -> str:
-    return word if count == 1 else word + ("es" if word.endswith("witch") else "s")
 
 
 def _port_row(port: Port) -> dict[str, str | int | float | None]:

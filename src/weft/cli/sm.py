@@ -16,6 +16,7 @@ from cyclopts import Parameter
 from weft.cli.arguments import TABLES, File, Form, LabName
 from weft.cli.sm_flags import NOTHING, SmFlags, dump_folder, log_file, read_flags, sm_options
 from weft.errors import ConfigError, WeftError
+from weft.units import format_items
 
 if TYPE_CHECKING:
     from weft.mad.carrier import Carrier
@@ -265,16 +266,23 @@ def _rows(status: Status) -> Iterator[tuple[str, str]]:
     if status.sweeps_since:
         yield (
             "out of date",
-            f"{status.sweeps_since:,} sweeps since {_clock(status.at_s)}, when the state file was written last: see "
-            "the manager's log; the disk may be full",
+            f"{format_items(status.sweeps_since, 'sweep')} since {_clock(status.at_s)}, when the state file "
+            "was written last: see the manager's log; the disk may be full",
         )
     last = status.sweep
     if last is not None:
-        yield "last sweep", f"{_clock(last.at_s)}, {last.seconds:.2f} s, {last.mads:,} MADs"
-        yield "subnet", f"{last.switches:,} switches, {last.adapters:,} adapters, {last.links:,} links"
+        yield "last sweep", f"{_clock(last.at_s)}, {last.seconds:.2f} s, {format_items(last.mads, 'MAD')}"
+        yield (
+            "subnet",
+            ", ".join(
+                format_items(n, noun)
+                for n, noun in ((last.switches, "switch"), (last.adapters, "adapter"), (last.links, "link"))
+            ),
+        )
         yield (
             "routing",
-            f"{last.engine}: {last.routes_changed:,} routes changed, {last.blocks_written:,} blocks written",
+            f"{last.engine}: {format_items(last.routes_changed, 'route')} changed, "
+            f"{format_items(last.blocks_written, 'block')} written",
         )
         yield from (("odd", text) for text in last.oddities[:10])
         yield from (("refused", text) for text in last.refused[:10])

@@ -21,6 +21,7 @@ from weft.lab.metered_paths import MeteredPaths
 from weft.lab.places import cables
 from weft.mad.tap import Tap
 from weft.sim.engine import Progress
+from weft.units import format_items
 from weft.wire.pcap import LinkType, PcapngWriter
 
 _LOOK_S = 0.1
@@ -62,7 +63,9 @@ class Captures:
         finally:
             self._server.call(lambda: self._tap(None))
         if recording.failure:
-            raise ConfigError(f"the capture ended after {recording.packets:,} packets: {recording.failure}")
+            raise ConfigError(
+                f"the capture ended after {format_items(recording.packets, 'packet')}: {recording.failure}"
+            )
         return {"packets": recording.packets, "bytes": recording.size_bytes}
 
     def _tap(self, tap: Tap | None) -> None:

@@ -20,6 +20,7 @@ from typing import Literal
 from weft import jit, runtime
 from weft.errors import EXTRA_OF, ConfigError
 from weft.lab import programs, registry
+from weft.units import format_items
 
 State = Literal["good", "missing", "bad"]
 LIBRARIES = ("numpy", "numba", "llvmlite", "cyclopts", "rich", "msgspec")
@@ -55,7 +56,11 @@ def findings() -> list[Finding]:
 
 
 def _versions() -> Iterator[Finding]:
-    yield Finding("Python", "good", f"{platform.python_version()} on {platform.machine()}, {os.cpu_count()} cores")
+    yield Finding(
+        "Python",
+        "good",
+        f"{platform.python_version()} on {platform.machine()}, {format_items(os.cpu_count() or 1, 'core')}",
+    )
     for name in LIBRARIES:
         yield Finding(name, "good", metadata.version(name))
     for name, purpose in OPTIONAL:
@@ -82,7 +87,7 @@ def _kernels() -> Finding:
         way_out = "set XDG_CACHE_HOME to a folder of yours, else every command compiles its kernels again"
         return Finding("kernel cache", "bad", f"{folder}: {error.strerror}; {way_out}")
     compiled = {path.parent for path in folder.glob("*/*.nbi")}
-    return Finding("kernel cache", "good", f"{folder}: kernels of {len(compiled)} modules")
+    return Finding("kernel cache", "good", f"{folder}: kernels of {format_items(len(compiled), 'module')}")
 
 
 def _runtime_folder() -> Finding:

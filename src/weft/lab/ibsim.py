@@ -32,6 +32,7 @@ from weft.lab.protocol import CLIENT_INFO, CONTROL, CONTROL_DATA_BYTES, DATA_BYT
 from weft.lab.streams import ErrorCounts
 from weft.mad.devices import Devices
 from weft.mad.subnet import Arrival, Subnet
+from weft.units import format_items
 from weft.wire.mad import RESPONSE, Method, MgmtClass
 from weft.wire.port_info import PortInfo
 from weft.wire.smp import PERMISSIVE_LID, NodeInfo
@@ -151,7 +152,7 @@ class Server(EventLoop):
                 self._on_stranger(sender)
                 continue
             if not protocol.is_control(raw):
-                self.errors.note("a control datagram is none", f"{len(raw)} bytes, {raw[:16].hex()}")
+                self.errors.note("a control datagram is none", f"{format_items(len(raw), 'byte')}, {raw[:16].hex()}")
                 continue
             _, number, kind, length, data = CONTROL.unpack(raw)
             try:
@@ -249,7 +250,9 @@ class Server(EventLoop):
         if len(raw) == DATA_BYTES:
             self._carry(client, raw)
         else:
-            self.errors.note("a data datagram has the wrong size", f"{len(raw)} bytes from {client.name}")
+            self.errors.note(
+                "a data datagram has the wrong size", f"{format_items(len(raw), 'byte')} from {client.name}"
+            )
 
     def _is_owner(self, client: Client) -> bool:
         """Check the sender of a client's first datagram: no other socket can send to the lab's end after it."""

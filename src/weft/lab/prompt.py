@@ -12,6 +12,7 @@ from contextlib import suppress
 from weft.errors import ConfigError, WeftError
 from weft.lab import control, programs
 from weft.lab.registry import Entry
+from weft.units import format_items
 
 HELP = """\
 h1 ibstat            run a program as host h1; the line is the shell's: pipes and > work
@@ -53,8 +54,9 @@ class Prompt:
     def _traffic(self, pattern: str = "permutation") -> None:
         report = control.ask(self.entry, "traffic", None, pattern=pattern)
         self.say(
-            f"{report['delivered']:,} of {report['messages']:,} messages, {report['goodput_gbit_s']:,.0f} Gbit/s, "
-            f"{report['retransmitted']:,} packets sent again; `perfquery` shows what the ports counted"
+            f"{report['delivered']:,} of {format_items(report['messages'], 'message')}, "
+            f"{report['goodput_gbit_s']:,.0f} Gbit/s, {format_items(report['retransmitted'], 'packet')} sent again; "
+            "`perfquery` shows what the ports counted"
         )
 
     def run(self, read: Callable[[str], str] = input) -> None:

@@ -38,6 +38,7 @@ from weft.sim.packet.engine import PacketEngine
 from weft.sim.packet.trees import plane_of
 from weft.sim.patterns import PATTERNS, make, parameters_of
 from weft.sim.traffic import Traffic
+from weft.units import format_items
 from weft.wire.bulk import column
 from weft.wire.port_info import PortInfo
 from weft.wire.sa import MCMemberRecord, PathRecord
@@ -115,7 +116,7 @@ class LabTraffic:
         self, pattern: str, fabric: Fabric, traffic: Traffic, options: Options, progress: Progress | None
     ) -> dict[str, Any]:
         def tell(delivered: int, messages: int) -> None:
-            self.now = f"{pattern}, {delivered:,} of {messages:,} messages delivered"
+            self.now = f"{pattern}, {delivered:,} of {format_items(messages, 'message')} delivered"
             if progress is not None:
                 progress(delivered, messages)
 
@@ -144,7 +145,7 @@ class LabTraffic:
 
     def _join(self, members: dict[int, MCMemberRecord], hosts: list[int]) -> None:
         for slot in hosts:
-            self.now = f"multicast, {len(members):,} of {len(hosts):,} hosts have joined"
+            self.now = f"multicast, joined by {len(members):,} of {format_items(len(hosts), 'host')}"
             mgid = next(iter(members.values())).mgid if members else 0
             p_key = self._server.subnet.devices.keys(slot)[0] | PKey.FULL_MEMBER
             with self._as_host(slot) as (carrier, gid):
@@ -215,7 +216,7 @@ class LabTraffic:
         tables: list[Rows] = []
         asking = np.unique(ends[:, 0]).tolist()
         for done, slot in enumerate(asking):
-            self.now = f"{description}, {done:,} of {len(asking):,} hosts have asked for their paths"
+            self.now = f"{description}, paths read by {done:,} of {format_items(len(asking), 'host')}"
             to = np.unique(ends[ends[:, 0] == slot, 1])
             with self._as_host(slot) as (carrier, gid):
                 if subnet is None and len(to) > _ONE_BY_ONE:

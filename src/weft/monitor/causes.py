@@ -22,6 +22,7 @@ from weft.monitor.chance import FAMILY_WISE, is_chance, log10_tail, thresholds
 from weft.monitor.health import NONE
 from weft.monitor.signs import Signs, supported_rate
 from weft.monitor.suspects import Kind, Suspect
+from weft.units import format_items
 
 _Place = tuple[int, int]  # a node and one of its cages, or NONE for the whole node
 _MOST_SURE = 1 - 1e-9
@@ -105,7 +106,7 @@ def _of_link(signs: Signs, link: int, more: list[str]) -> Suspect:
     before = [slot for slot in (near, far) if slot != NONE and _erred_before(signs, slot)]
     if before and kind == "bad cable":
         kind, name = "bad port", well.ports.name(before[0])
-        errors = evidence.number(int(well.errors_before[before[0]]), "symbol error")
+        errors = format_items(int(well.errors_before[before[0]]), "symbol error")
         sentences.append(f"{name} counted {errors} on another cable too, so it is not the cable.")
     return Suspect(
         ends=ends,

@@ -24,6 +24,7 @@ from weft.monitor.down import Down, note_recabled, suspects_down
 from weft.monitor.health import health
 from weft.monitor.signs import Signs, look
 from weft.monitor.suspects import Diagnosis, Suspect
+from weft.units import format_items
 
 
 def diagnose(changes: Sequence[Change], *, looks: int = 1) -> Diagnosis:
@@ -90,7 +91,7 @@ def _restarts(signs: Signs) -> list[str]:
     if not len(links):
         return []
     return [
-        f"{evidence.number(len(links), 'link')} went down with a node that restarted or stopped answering: "
+        f"{format_items(len(links), 'link')} went down with a node that restarted or stopped answering: "
         f"{evidence.some_links(signs.well, links)}. A restarting host looks like that, also at its switch; with a "
         "bad cable both ends keep counting."
     ]

@@ -10,6 +10,7 @@ from weft.monitor.columns import Column
 from weft.monitor.health import NONE, Health
 from weft.monitor.signs import Signs, supported_rate
 from weft.monitor.suspects import JobCost, Suspect
+from weft.units import format_items
 from weft.wire.port_info import LinkSpeed
 
 _MINUTE_S, _HOUR_S, _DAY_S = 60.0, 3600.0, 86_400.0
@@ -48,10 +49,6 @@ def times(count: int) -> str:
     return "once" if count == 1 else f"{count:,} times"
 
 
-def number(count: int, singular: str, plural: str = "") -> str:
-    return f"{count:,} {singular if count == 1 else plural or f'{singular}s'}"
-
-
 def of_errors(signs: Signs, link: int) -> list[str]:
     """Return sentences on symbol errors and damaged packets at both ends, the worse end first."""
     well, sentences = signs.well, []
@@ -69,8 +66,8 @@ def of_errors(signs: Signs, link: int) -> list[str]:
 def _of_other_end(signs: Signs, link: int, slot: int, near: int) -> str:
     name, errors = signs.well.ports.name(slot), int(signs.well.count(Column.SYMBOL_ERROR)[slot])
     if not signs.is_one_way[link]:
-        return f"{name}, the other end, counted {number(errors, 'error')}: both directions, as with a bad cable."
-    direction = f"{number(errors, 'error')}: mostly one direction" if errors else "none: one direction only"
+        return f"{name}, the other end, counted {format_items(errors, 'error')}: both directions, as with a bad cable."
+    direction = f"{format_items(errors, 'error')}: mostly one direction" if errors else "none: one direction only"
     return (
         f"{name}, the other end, counted {direction}, so it is the transmitter of {name}, "
         f"that direction of the cable, or the receiver of {signs.well.ports.name(near)}."
@@ -87,7 +84,7 @@ def worse_first(signs: Signs, link: int) -> tuple[int, int]:
 
 def _of_symbols(signs: Signs, slot: int) -> str:
     well, limit = signs.well, signs.limit
-    errors = number(int(well.count(Column.SYMBOL_ERROR)[slot]), "symbol error")
+    errors = format_items(int(well.count(Column.SYMBOL_ERROR)[slot]), "symbol error")
     background = f"{signs.symbol_ber:.1e}" if signs.symbol_ber else "none"
     return (
         f"{well.ports.name(slot)} counted {errors} in {seconds_in_words(well.known_s[slot, Column.SYMBOL_ERROR])}, "
@@ -102,12 +99,14 @@ def _of_packets(well: Health, slot: int) -> list[str]:
         sentences.append(f"All errors of {name} came in one of {well.changes} intervals: it may have been one burst.")
     if damaged:
         packets = int(well.count(Column.PORT_RCV_PKTS)[slot])
-        sentences.append(f"{number(damaged, 'packet')} of {packets:,} were damaged on their way into {name}.")
+        sentences.append(f"{format_items(damaged, 'packet')} of {packets:,} were damaged on their way into {name}.")
     beyond = int(well.count(Column.FEC_UNCORRECTED)[slot])
     if beyond:
         corrected = int(well.count(Column.FEC_CORRECTED)[slot])
         corrected_too = f" and corrected {corrected:,}" if well.known_s[slot, Column.FEC_CORRECTED] else ""
-        sentences.append(f"Error correction at {name} could not correct {number(beyond, 'block')}{corrected_too}.")
+        sentences.append(
+            f"Error correction at {name} could not correct {format_items(beyond, 'block')}{corrected_too}."
+        )
     recovered = int(well.count(Column.LINK_ERROR_RECOVERY)[slot])
     if recovered:
         sentences.append(f"{name} lost the signal {times(recovered)} and recovered (LinkErrorRecovery).")
@@ -133,8 +132,8 @@ def of_marked(well: Health) -> list[str]:
     if not marked.any():
         return []
     return [
-        f"{number(int((marked > 0).sum()), 'port')} received {int(marked.sum()):,} packets already marked as damaged "
-        "(PortRcvRemotePhysicalErrors): a consequence."
+        f"{format_items(int((marked > 0).sum()), 'port')} received {int(marked.sum()):,} packets already marked as "
+        "damaged (PortRcvRemotePhysicalErrors): a consequence."
     ]
 
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from weft.monitor import evidence
 from weft.monitor.chance import thresholds
 from weft.monitor.columns import Column, Flags
 from weft.monitor.health import Health, Slots
 from weft.monitor.suspects import Suspect
+from weft.units import format_items
 
 _SURE = 0.99
 _FEW = 3  # names in a sentence
@@ -37,7 +37,7 @@ def overloaded_receivers(well: Health) -> tuple[list[Suspect], Slots]:
         ]
         held = waiting_for(well, np.array([slot])) if len(suspects) < _MOST_TREES else ()
         if len(held):
-            sentences.append(f"{evidence.number(len(held), 'port')} before it waited too: a consequence.")
+            sentences.append(f"{format_items(len(held), 'port')} before it waited too: a consequence.")
         suspects.append(
             Suspect(
                 ends=(host, name),
@@ -85,7 +85,7 @@ def note_congestion(well: Health, explained: Slots) -> list[str]:
     worst = full[np.argsort(-at_node[full], kind="stable")][:_FEW].tolist()
     names = ", ".join(f"{ports.name(slot)} ({well.load[slot]:.0%} full)" for slot in worst)
     lead = f", for example for {names}" if worst else ""
-    waiting = evidence.number(int(waits.sum()), "port")
+    waiting = format_items(int(waits.sum()), "port")
     return [
         f"Congestion: {waiting} waited for credits more than {limit:.0%} of the time{lead}. That is load, not a fault.",
         *_idle_twins(well),
@@ -107,7 +107,7 @@ def _idle_twins(well: Health) -> list[str]:
     names = ", ".join(" to ".join(ports.fabric.nodes.name[index] for index in pair) for pair in uneven[:_FEW])
     return [
         f"Uneven: of parallel cables one is full, another less than {limit:.0%} used, from {names}; "
-        f"{evidence.number(len(uneven), 'bundle')} in all. Few flows do that; if it lasts, route again."
+        f"{format_items(len(uneven), 'bundle')} in all. Few flows do that; if it lasts, route again."
     ]
 
 

@@ -16,6 +16,7 @@ from weft.sm.events import Event
 from weft.sm.pkey.partitions import NO_FILE, Partitions
 from weft.sm.qos.tables import from_shares
 from weft.sm.state import State
+from weft.units import format_items
 
 if TYPE_CHECKING:
     from weft.sm.qos.policy import Policy
@@ -85,7 +86,7 @@ def load_configuration(state: State) -> None:
     state.merge(filed, NOTHING if file is None else read_runtime_config(file, filed))
     state.policy, state.roots = read.policy, read.roots
     if state.told != NOTHING:
-        summary = f"{len(state.told.definitions):,} partitions of {file}"
+        summary = f"{format_items(len(state.told.definitions), 'partition')} of {file}"
         state.log.say_once(Event.PARTITIONS, f"restored run-time configuration: {summary}; delete it to reset")
     for note in read.partitions.notes:
         state.log.say_once(Event.PARTITIONS, note)

@@ -56,6 +56,7 @@ from weft.sm.state import State
 from weft.sm.status import Manager
 from weft.sm.sweep import Interrupted, Report, choose_key, give_pkeys, settle_groups
 from weft.sm.ucast.lids import Lids
+from weft.units import format_items
 from weft.wire.bulk import Rows
 from weft.wire.smp import SMState
 
@@ -257,7 +258,9 @@ class ControlServer:
             assert state.options.state_file is not None, "there is no socket without it"
             keep = partial(write_runtime_config, allocation_file(state.options.state_file), runtime)
             reallocate(state, runtime, keep, self._sweep)
-            state.log.say(Event.PARTITIONS, f"run-time configuration: {len(runtime.definitions):,} partitions")
+            state.log.say(
+                Event.PARTITIONS, f"run-time configuration: {format_items(len(runtime.definitions), 'partition')}"
+            )
         return self._describe().revision
 
     def _find_drift(self, repair: bool) -> Checked:

@@ -20,6 +20,7 @@ from weft.sm.pkey.partitions import NO_FILE
 from weft.sm.pkey.table_upload import p_key_differences, read_pkeys
 from weft.sm.sender import Sender
 from weft.sm.state import State
+from weft.units import format_items
 from weft.wire.bulk import column
 from weft.wire.port_info import PortInfo
 from weft.wire.smp import SmpAttribute
@@ -95,4 +96,4 @@ class DriftChecks:
         if not differences or not state.options.repair_drift:
             return ""
         state.repaired.extend(differences)
-        return f"{len(differences):,} ports are not as they were set"
+        return f"settings of {format_items(len(differences), 'port')} were changed by something else"

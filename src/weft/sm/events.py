@@ -17,6 +17,8 @@ from contextlib import suppress
 from enum import StrEnum
 from typing import TextIO
 
+from weft.units import format_items
+
 _KEPT = 200
 _NAMED = 4
 
@@ -69,7 +71,8 @@ class Log:
         line = self._note(event, text)
         before = ""
         if self._lost:  # the first of them may have been cut in half
-            before = f"\n{self._line(Event.WRITTEN_AGAIN, f'the log: {self._lost:,} lines are missing here')}\n"
+            missing = f"the log: {format_items(self._lost, 'line')} missing here"
+            before = f"\n{self._line(Event.WRITTEN_AGAIN, missing)}\n"
         try:
             _put(self._stream, f"{before}{line}\n")
         except BrokenPipeError:

@@ -41,6 +41,7 @@ from weft.sm.sminfo.sm_info import Action, OtherSm, Question, Questions, find_ot
 from weft.sm.state import State
 from weft.sm.status import Writing, describe, dump_tables, is_own, read_status, write_status
 from weft.sm.sweep import Interrupted, Report, configure, discover
+from weft.units import format_items
 from weft.wire.mad import Method, MgmtClass
 from weft.wire.notice import Trap
 from weft.wire.port_info import PortInfo
@@ -161,7 +162,9 @@ class SubnetManager:
 
     def close(self) -> None:
         self._control_server.close()
-        self.state.log.say(Event.STOPPED, f"after {self.sweeps} sweeps, {self.state.sender.mads:,} MADs")
+        self.state.log.say(
+            Event.STOPPED, f"after {format_items(self.sweeps, 'sweep')}, {format_items(self.state.sender.mads, 'MAD')}"
+        )
         with suppress(WeftError):  # the subnet may be gone
             self.carrier.set_is_sm(False)
         if self.options.state_file is not None and is_own(self.options.state_file):
@@ -255,7 +258,7 @@ class SubnetManager:
         state = self.state
         self.report, self.sweeps, self._taking_over = report, self.sweeps + 1, False
         self.seconds, self.mads = seconds, mads
-        state.log.say(Event.SUBNET_UP, f"SUBNET UP: {report}, {seconds:.2f} s, {mads:,} MADs")
+        state.log.say(Event.SUBNET_UP, f"SUBNET UP: {report}, {seconds:.2f} s, {format_items(mads, 'MAD')}")
         self.administrator.is_master = True
         self.administrator.other_managers = tuple(other.record() for other in other_managers)
         if self.sweeps == 1:  # kernels may have to be compiled: a standby must not wait for that

@@ -36,6 +36,7 @@ from weft.sm.state import State
 from weft.sm.ucast.adaptive import upload_adaptive
 from weft.sm.ucast.forwarding import Uploaded, compute_routes, read_forwarding, upload_forwarding
 from weft.sm.ucast.lids import Lids, choose_lids
+from weft.units import format_items
 from weft.wire.notice import Trap
 from weft.wire.port_info import PortState
 
@@ -61,8 +62,9 @@ class Report:
 
     def __str__(self) -> str:
         return (
-            f"{self.switches:,} switches, {self.adapters:,} adapters, {self.links:,} links, {self.engine}, "
-            f"{self.forwarding.entries:,} routes changed"
+            f"{format_items(self.switches, 'switch')}, {format_items(self.adapters, 'adapter')}, "
+            f"{format_items(self.links, 'link')}, {self.engine}, "
+            f"{format_items(self.forwarding.entries, 'route')} changed"
         )
 
 
@@ -197,7 +199,7 @@ def give_lids(state: State, view: View) -> tuple[View, Lids]:
     if len(lids.without):
         state.log.say(
             Event.NO_LID,
-            f"{len(lids.without):,} ports stay without a LID, the first is {view.name(int(lids.without[0]))}: "
+            f"no LID is left for {format_items(len(lids.without), 'port')}, {view.name(int(lids.without[0]))} first: "
             f"a subnet has 49,151, and each adapter takes {1 << options.lmc}; use a smaller lmc",
         )
         view = without_links(view, lids.without, ())

@@ -20,6 +20,7 @@ from typing import Any
 
 from weft.errors import ConfigError, SubnetError
 from weft.lab.join.frames import Wire
+from weft.units import format_items
 from weft.version import __version__
 
 TOKEN = "WEFT_JOIN_TOKEN"  # variable: so that it need not stand in a list of processes
@@ -60,7 +61,7 @@ def new_token() -> str:
 def checked_token(token: str) -> str:
     if len(token) < TOKEN_CHARACTERS:
         raise ConfigError(
-            f"{TOKEN} has {len(token)} characters: a token needs {TOKEN_CHARACTERS} or more;"
+            f"{TOKEN} has {format_items(len(token), 'character')}: a token needs {TOKEN_CHARACTERS} or more;"
             " `openssl rand -hex 24` makes one"
         )
     return token

@@ -130,7 +130,7 @@ class Session:
         """Drop frames that the peer has acknowledged."""
         more = received - self._acknowledged
         if not 0 <= more <= len(self._kept):
-            raise Forged(f"{received} frames are acknowledged, {self._acknowledged + len(self._kept)} were sent")
+            raise Forged(f"frame {received} is acknowledged, the last sent is {self._acknowledged + len(self._kept)}")
         for _ in range(more):
             self._kept.popleft()
         self._acknowledged = received

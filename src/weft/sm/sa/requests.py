@@ -15,6 +15,7 @@ from functools import partial
 from weft.mad.carrier import Address, Arrived
 from weft.sm.events import Event
 from weft.sm.sender import Sender
+from weft.units import format_items
 from weft.wire.mad import RESPONSE, Method, Status
 from weft.wire.sa import SaMad
 
@@ -83,7 +84,7 @@ class Requests:
         late = 0 < self.timeout_s < self.clock() - came_s
         refusal = self._refuse(arrived.mad) if late else None
         if not self._waiting and self._refused:
-            self.say(Event.SA_BUSY, f"it is over: {self._refused:,} questions were answered BUSY")
+            self.say(Event.SA_BUSY, f"it is over: BUSY was the answer to {format_items(self._refused, 'question')}")
             self._refused = 0
         return arrived, refusal
 
@@ -92,7 +93,10 @@ class Requests:
             return None
         self._refused += 1
         if self._refused == 1:
-            self.say(Event.SA_BUSY, f"hosts ask more than can be answered, {len(self._waiting):,} questions wait")
+            self.say(
+                Event.SA_BUSY,
+                f"hosts ask more than can be answered, the queue has {format_items(len(self._waiting), 'question')}",
+            )
         answer = bytearray(mad)
         answer[3] |= RESPONSE
         SaMad.status.set(answer, Status.BUSY)
