@@ -92,6 +92,11 @@ def running(*, timed: bool = False, **options: Any) -> Iterator[Lab]:
         yield lab
 
 
+def refusals(lab: Lab) -> list[str]:
+    """Return the lines of the manager's log about requests that the administrator refused."""
+    return [line for line in _managers[lab.name].state.log.recent if "refused" in line]
+
+
 class Host:
     """A program on a host; `monkeypatch` gives it the environment that `weft exec` would."""
 

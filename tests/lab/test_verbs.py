@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import errno
+import time
 from types import SimpleNamespace
 
 import pytest
-from tests.lab.rdma import ACCESS, GRH, Q_KEY, Host, all_active, pair, running, wait_until
+from tests.lab.rdma import ACCESS, GRH, Q_KEY, Host, all_active, managed, pair, refusals, running, wait_until
 
+import weft
 from weft.fabric.counters import Counter
+from weft.ids import Gid
+from weft.lab.lab import Lab
 from weft.lab.metered_paths import clean_path
 from weft.verbs import enums as e
 from weft.verbs import hardware
@@ -181,6 +185,21 @@ def test_a_group_is_joined_at_the_subnet_administrator_and_reaches_all_members(l
     assert members[0].mr.read(6, (1 << 15) + GRH) == b"to all"
     for host, qp in zip((sender, *members), ends, strict=True):
         assert host.ctx.adapter.leave(qp.core, group)
+    assert not [line for line in refusals(lab) if str(Gid(group)) in line]
+
+
+def test_a_new_group_has_the_service_level_of_its_partition(tmp_path, monkeypatch):
+    """As rdma_cm does in Linux, by the partition's IPv4 broadcast group."""
+    (tmp_path / "partitions.conf").write_text("Default=0x7fff, ipoib, sl=3 : ALL=full ;\n")
+    options = {"partition_config_file": tmp_path / "partitions.conf", "qos": True}
+    with Lab(weft.load("star:hosts=3"), f"v{time.monotonic_ns() % 10**12}") as lab, managed(lab, **options) as manager:
+        host = Host(lab, "h2", monkeypatch)
+        group = group_of(0xFFFF << 32 | int.from_bytes((224, 1, 2, 3), "big"), 0xFFFF)
+        own = int.from_bytes(host.ctx.query_gid(1, 0).raw, "big")
+        assert host.ctx.adapter.carrier.join(group, own) == group
+        assert manager.state.groups.by_mgid[group].record.sl == 3
+        assert host.ctx.adapter.carrier.paths.to((group, own)).sl == 3
+        host.close()
 
 
 # -- faults -----------------------------------------------------------------------------------------------------------

@@ -26,10 +26,10 @@ _BUSY_S = 0.05  # wait after a busy response
 _ASK_AGAIN_S = 1.0  # after an unknown GID or no response
 _MULTICAST = 0xFF  # the first byte of a GID
 _IPV4 = 0xFFFF  # prefix of a GID that is an IPv4 address
+_IPV4_BROADCAST = 0xFF12_401B_0000 << 80 | 0xFFFF_FFFF  # group of a partition, without its P_Key
 _IPV4_GROUP = 0xFF12_4001_0000 << 80  # multicast prefix of the connection manager (Linux drivers/infiniband/core/cma.c)
 _FULL_MEMBER, _SEND_ONLY = 1, 4
 _Q_KEY = 0x0123_4567  # for all groups of the connection manager
-_GROUP_MTU, _EXACTLY = 4, 2  # 2048 bytes
 _HOP_LIMIT = 64  # within the subnet, where it means nothing
 
 
@@ -96,22 +96,24 @@ class Paths:
         from weft.wire.sa import MCMemberRecord, SaAttribute
         from weft.wire.sa_query import component_mask
 
-        facts = self._facts()
-        query = MCMemberRecord(
-            mgid=gids[0],
-            port_gid=gids[1],
-            join_state=state,
-            q_key=_Q_KEY,
-            p_key=facts.p_keys[0] | 0x8000,
-            mtu_selector=_EXACTLY,
-            mtu=min(_GROUP_MTU, int(facts.info.neighbor_mtu or _GROUP_MTU)),
-        )
         names = ["mgid", "port_gid", "join_state"]
-        create = ["q_key", "p_key", "t_class", "sl", "flow_label"] if state == _FULL_MEMBER else []
+        query = MCMemberRecord(mgid=gids[0], port_gid=gids[1], join_state=state)
+        if state == _FULL_MEMBER:
+            # One request that joins or creates, as cma_join_ib_multicast in Linux: SL, FlowLabel and TClass are those
+            # of the partition's IPv4 broadcast group, the MTU is the administrator's choice.
+            p_key = self._facts().p_keys[0] | 0x8000
+            raw = self._ask(
+                Method.GET,
+                SaAttribute.MC_MEMBER_RECORD,
+                MCMemberRecord(mgid=_IPV4_BROADCAST | p_key << 80),
+                component_mask(MCMemberRecord, "mgid"),
+            )
+            like = MCMemberRecord() if raw is None else MCMemberRecord.unpack(raw)
+            query = query.replace(
+                q_key=_Q_KEY, p_key=p_key, t_class=like.t_class, sl=like.sl, flow_label=like.flow_label
+            )
+            names += ["q_key", "p_key", "t_class", "sl", "flow_label"]
         raw = self._ask(Method.SET, SaAttribute.MC_MEMBER_RECORD, query, component_mask(MCMemberRecord, *names))
-        if raw is None and create:
-            mask = component_mask(MCMemberRecord, *names, *create, "mtu_selector", "mtu")
-            raw = self._ask(Method.SET, SaAttribute.MC_MEMBER_RECORD, query, mask)
         if raw is None:
             return None
         member = MCMemberRecord.unpack(raw)
