@@ -91,7 +91,7 @@ def test_flows_get_the_rates_of_the_flow_engine(spec, pattern):
     fabric = route(weft.load(spec)).fabric
     hosts = host_ports(fabric).astype(np.int64)
     result = settle(fabric, [LoadJob(name="one", pattern=pattern, hosts=hosts)])
-    pairs = hosts[steady.PATTERNS[pattern](len(hosts), np.random.default_rng(1))]
+    pairs = hosts[steady.PATTERNS[pattern](fabric, hosts, np.random.default_rng(1))]
     traffic = Traffic.make(pairs[:, 0], pairs[:, 1], 1 << 30)
     use = FlowEngine().run(fabric, traffic, Options(stop_at_ps=STOP_PS)).use
     np.testing.assert_allclose(result.busy, use.busy_ps / STOP_PS, atol=0.02)

@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 
 import weft
+from weft.collectives.ranks import place
 from weft.errors import ConfigError, UnknownName
 from weft.fabric import faults
 from weft.fabric.counters import Counter
 from weft.fabric.forwarding import Reason
 from weft.fabric.joined_subnets import join_subnets
+from weft.routing.patterns import rail_rings
 from weft.routing.route import route
 from weft.sim.flow.fair import fair_rates
 from weft.sim.result import XMIT_WAIT_TICK_PS
@@ -54,6 +56,33 @@ def test_a_flow_alone_on_its_path_gets_its_demand(tree):
     assert steady.job_gbit_s[0] == pytest.approx(LINE_GBIT_S * DATA, rel=1e-4)
     assert steady.job_gbit_s[0] == pytest.approx(steady.job_wanted_gbit_s[0])
     assert not steady.wait.any()
+
+
+@pytest.mark.parametrize(("servers", "spec"), [(32, "superpod:su=1"), (64, "superpod:su=2,servers=64")])
+def test_a_ring_on_rails_stays_below_the_leaf_of_its_rail(servers, spec):
+    """8 rings of one flow per server: 2 hops inside a scalable unit, and 2 more up and down where a ring crosses."""
+    fabric = route(weft.load(spec)).fabric
+    slots = np.concatenate([_compute_ports(fabric, f"dgx{number}") for number in range(1, servers + 1)])
+    steady = settle(fabric, [LoadJob(name="train", pattern="ring", hosts=slots)])
+    hops = np.diff(steady.hop_first)
+    crossing = {32: 0, 64: 8 * 2}[servers]  # from dgx32 to dgx33 and from dgx64 to dgx1, on each rail
+    assert (np.sort(hops) == np.repeat((2, 4), (8 * servers - crossing, crossing))).all()
+    assert steady.job_slowest[0] == pytest.approx(1)
+    assert not steady.wait.any()
+
+
+def _compute_ports(fabric, server):
+    return place(fabric, [server]).adapters[0]
+
+
+def test_ring_of_one_server_has_all_its_ports():
+    fabric = route(weft.load("superpod:su=1")).fabric
+    slots = _compute_ports(fabric, "dgx1")
+    assert rail_rings(fabric, slots).tolist() == [[rail, (rail + 1) % 8] for rail in range(8)]
+    lone = np.concatenate((slots, _compute_ports(fabric, "dgx3")[:7]))  # the last rail of dgx1 has no partner
+    assert rail_rings(fabric, lone).tolist() == [
+        pair for rail in range(7) for pair in ([rail, 8 + rail], [8 + rail, rail])
+    ]
 
 
 def test_packets_to_another_subnet_carry_a_global_route_header():

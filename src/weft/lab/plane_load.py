@@ -20,7 +20,7 @@ from weft.fabric.forwarding import ANY, Reason
 from weft.fabric.joined_subnets import join_subnets
 from weft.fabric.kernels.forwarding import arrays, walk_all
 from weft.fabric.model import Fabric
-from weft.sim.steady import PATTERNS, Degradation, LoadJob, Steady, check_job, settle
+from weft.sim.steady import Degradation, LoadJob, Steady, check_job, job_pairs, settle
 
 MOST_PAIRS = 20_000  # of hosts and planes; each is a job of its own
 _EVEN = 0.999  # planes of a pair whose rates differ by less are not computed again
@@ -92,7 +92,7 @@ def _turns(fabric: Fabric, jobs: Sequence[LoadJob]) -> _Turns:
     """Divide the demand of every pair among the planes that lead from one end to the other."""
     ends, of_job, demand = [np.zeros((0, 2), np.int64)], [np.zeros(0, np.int64)], [np.zeros(0)]
     for number, job in enumerate(jobs):
-        pairs = PATTERNS[job.pattern](len(job.hosts), np.random.default_rng(job.seed))
+        pairs = job_pairs(fabric, job)
         ends.append(job.hosts[pairs])
         of_job.append(np.full(len(pairs), number))
         partners = np.bincount(pairs[:, 0], minlength=len(job.hosts))

@@ -28,7 +28,7 @@ from weft.mad.carrier import Carrier
 from weft.mad.walk import walk
 from weft.monitor.suspects import Diagnosis, Impact, JobCost, Suspect
 from weft.routing.patterns import host_ports
-from weft.sim.steady import PATTERNS, Degradation, LoadJob, settle
+from weft.sim.steady import Degradation, LoadJob, job_pairs, settle
 from weft.sm.discovery.known import carried_over
 from weft.sm.discovery.view import make_view
 from weft.sm.pkey.table_upload import read_pkeys
@@ -87,7 +87,7 @@ def _weigh(fabric: Fabric, suspect: Suspect, jobs: Sequence[LoadJob]) -> Impact 
     if len(ends) < 2:
         return None
     by = np.array(ends)
-    pairs = [job.hosts[PATTERNS[job.pattern](len(job.hosts), np.random.default_rng(job.seed))] for job in jobs]
+    pairs = [job.hosts[job_pairs(fabric, job)] for job in jobs]
     concerned = [job for job, ends in zip(jobs, pairs, strict=True) if crosses(fabric, ends, by).any()]
     return Impact(jobs=_costs(fabric, suspect, concerned), tenants=tuple(_tenants(fabric, by)))
 

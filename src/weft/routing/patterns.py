@@ -46,6 +46,22 @@ def shift(n_hosts: int, by: int) -> Flows:
     return _flows(hosts, (hosts + by) % n_hosts)
 
 
+def rail_rings(fabric: Fabric, hosts: NDArray[np.int64]) -> Flows:
+    """Return the pairs of rings in which each port sends to the next of its rail, in the order of `hosts`.
+
+    A rail is the ports of the same adapter and number in different servers, `mlx5_4/1`: NCCL's rings stay on one.
+    Ports that are alone on their rail, as all those of a single server, form one ring together.
+    """
+    rings: dict[tuple[str, int], list[int]] = defaultdict(list)
+    for host, slot in enumerate(hosts.tolist()):
+        node, number = int(fabric.ports.node[slot]), int(fabric.ports.number[slot])
+        name, server = fabric.nodes.name[node], int(fabric.nodes.server[node])
+        rings[name.removeprefix(fabric.servers[server]) if server >= 0 else name, number].append(host)
+    alone = [ring[0] for ring in rings.values() if len(ring) == 1]
+    closed = [np.array(ring) for ring in (*rings.values(), alone) if len(ring) > 1]
+    return np.concatenate([_flows(ring, np.roll(ring, -1)) for ring in closed]) if closed else _flows([], [])
+
+
 def bisection(n_hosts: int, rng: np.random.Generator) -> Flows:
     """Return the pairs of two random halves, each host with a random partner, in both directions. An odd host rests."""
     first, second = rng.permutation(n_hosts)[: n_hosts // 2 * 2].reshape(2, -1)

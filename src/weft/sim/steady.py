@@ -28,7 +28,7 @@ from weft.fabric.forwarding import ANY, Reason, matching_key
 from weft.fabric.kernels.forwarding import arrays, walk_all
 from weft.fabric.model import Fabric
 from weft.fabric.timing import timings
-from weft.routing.patterns import Flows, shift
+from weft.routing.patterns import Flows, rail_rings, shift
 from weft.sim.engine import Network, Options, Switching
 from weft.sim.fec import has_fec, raw_rates
 from weft.sim.flow.fair import fair_rates
@@ -97,7 +97,7 @@ def _permutation(n: int, rng: np.random.Generator) -> Flows:
     return np.column_stack((order, np.roll(order, -1))).astype(np.int32)
 
 
-def _storage(n: int, _: np.random.Generator) -> Flows:
+def _storage(n: int) -> Flows:
     """Return the pairs of storage traffic: each host but the first ones, the servers, reads and writes."""
     stores = max(1, n // _STORES)
     clients = np.arange(stores, n, dtype=np.int32)
@@ -105,13 +105,18 @@ def _storage(n: int, _: np.random.Generator) -> Flows:
     return np.concatenate((np.column_stack((clients, servers)), np.column_stack((servers, clients)))).astype(np.int32)
 
 
-PATTERNS: dict[str, Callable[[int, np.random.Generator], Flows]] = {
-    "ring": lambda n, rng: shift(n, 1),
-    "all-to-all": lambda n, rng: np.concatenate([shift(n, by) for by in range(1, n)]),
-    "permutation": _permutation,
-    "incast": lambda n, rng: np.column_stack((np.arange(1, n), np.zeros(n - 1))).astype(np.int32),
-    "storage": _storage,
+PATTERNS: dict[str, Callable[[Fabric, NDArray[np.int64], np.random.Generator], Flows]] = {
+    "ring": lambda fabric, hosts, rng: rail_rings(fabric, hosts),
+    "all-to-all": lambda fabric, hosts, rng: np.concatenate([shift(len(hosts), by) for by in range(1, len(hosts))]),
+    "permutation": lambda fabric, hosts, rng: _permutation(len(hosts), rng),
+    "incast": lambda fabric, hosts, rng: np.column_stack((np.arange(1, len(hosts)), 0 * hosts[1:])).astype(np.int32),
+    "storage": lambda fabric, hosts, rng: _storage(len(hosts)),
 }
+
+
+def job_pairs(fabric: Fabric, job: LoadJob) -> Flows:
+    """Return the pairs of a job as indices of its hosts."""
+    return PATTERNS[job.pattern](fabric, job.hosts, np.random.default_rng(job.seed))
 
 
 def check_job(job: LoadJob) -> None:
@@ -226,7 +231,7 @@ def _lines(fabric: Fabric) -> tuple[NDArray[np.float64], NDArray[np.float64], ND
 
 def _pairs(fabric: Fabric, jobs: Sequence[LoadJob], packet_gbit_s: NDArray[np.float64]) -> _Pairs:
     """Return the flows of all jobs with their demand and path."""
-    ranks = [PATTERNS[job.pattern](len(job.hosts), np.random.default_rng(job.seed)) for job in jobs]
+    ranks = [job_pairs(fabric, job) for job in jobs]
     if sum(map(len, ranks)) > MOST_FLOWS:
         raise ConfigError(
             f"{sum(map(len, ranks)):,} pairs are too many (limit {MOST_FLOWS:,}): use fewer or smaller jobs"

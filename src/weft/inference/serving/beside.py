@@ -7,7 +7,7 @@ traffic of steps: layers exchange for tens to hundreds of microseconds, hand-off
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,7 +18,7 @@ from weft.fabric.model import Fabric
 from weft.inference.deployment import Deployment
 from weft.inference.serving.links import Others
 from weft.inference.serving.state import Role
-from weft.sim.steady import PATTERNS, LoadJob, check_job
+from weft.sim.steady import LoadJob, check_job, job_pairs
 from weft.training.gpu import BF16_BYTES, OPERAND_BYTES
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def _job_flows(job: LoadJob, named: Fabric, fabric: Fabric) -> _Flows:
     names = [named.port(slot).name for slot in job.hosts.tolist()]
     left = [fabric.find_port(name) for name in names if name in fabric]
     hosts = np.array([port.slot for port in left if port.link is not None], np.int64)
-    pairs = PATTERNS[job.pattern](len(hosts), np.random.default_rng(job.seed))
+    pairs = job_pairs(fabric, replace(job, hosts=hosts))
     src, dst = hosts[pairs[:, 0]], hosts[pairs[:, 1]]
     _, sender, partners = np.unique(src, return_inverse=True, return_counts=True)
     return src, dst, job.share / partners[sender]
