@@ -81,6 +81,27 @@ def test_high_priority_lets_the_others_in_after_its_limit(limit, high_first, ari
     assert done == 40 + (40 - 1) // high_first
 
 
+@pytest.mark.parametrize(
+    ("weights", "packets"),
+    [((48, 16), (1, 1)), ((65, 1), (1, 1)), ((66, 65), (2, 1)), ((192, 64), (3, 1))],
+    ids=["less than a packet", "a packet and less", "a block more than a packet", "multiples of a packet"],
+)
+@pytest.mark.parametrize("order", [1, -1], ids=["lanes in order", "lanes in another order"])
+def test_entries_send_whole_packets_and_start_each_turn_with_their_full_weight(
+    weights, packets, order, arithmetic, run
+):
+    """A packet of 4 KiB with headers takes 65 blocks. If turns made up for what the last packet exceeds, 66 to 65 would
+    be nearly 1 to 1, and 48 to 16 would be 3 to 1.
+    """
+    fabric = star_with_lanes(2, low=[*enumerate(weights)][::order])
+    physics = arithmetic(fabric)
+    columns = UC_SEND | {"sl": [0, 0, 1, 1]}
+    result = run(fabric, [(sender, "h1", 60 * 4096) for sender in ("h2", "h3", "h4", "h5")], columns=columns)
+    rest_ps = physics.lead_ps("h2", 4096) + physics.path_ps("h2/1", "leaf1/1") + physics.adapter_ps("h1", "receive")
+    done = (int(max(result.finish_ps[:2])) - rest_ps) / physics.data_ps("leaf1/1")
+    assert done == pytest.approx(120 * (1 + packets[1] / packets[0]), abs=packets[0] + 1)
+
+
 def test_lanes_with_equal_weights_get_equal_parts(arithmetic, run):
     """Three flows on VL 0 and one on VL 1: the one gets half, each of the three a sixth."""
     fabric = star_with_lanes(2, low=[(0, 65), (1, 65)])

@@ -18,7 +18,7 @@ from weft.routing.route import route
 from weft.sm.conf.qos_options import DEFAULTS, DROP, Qos, QosOptions, read_vlarb, write_vlarb
 from weft.sm.discovery.known import carried_over
 from weft.sm.qos.table_upload import _room, _sl2vl_rows, upload_vl_tables
-from weft.sm.qos.tables import Share, fill_qos, from_shares
+from weft.sm.qos.tables import Share, fill_qos, from_shares, weight_notes
 from weft.wire.bulk import fill
 from weft.wire.port_info import PortInfo
 from weft.wire.smp import ALL_INPUTS, SmpAttribute, SwitchInfo
@@ -112,6 +112,21 @@ def test_arbitration_is_cut_to_the_room_that_a_port_has(mixed):
     assert tables.vl_arbitration[0, LOW, :4].tolist() == [[0, 0], [1, 4], [2, 4], [0, 0]]
     assert set(tables.vl_high_limit) == {5}
     assert set(filled(mixed, Qos.of(QosOptions(high_limit=5)), high_cap=0, low_cap=0).vl_high_limit) == {0}
+
+
+@pytest.mark.parametrize(
+    ("low", "says"),
+    [
+        ("0:48,1:16", "vlarb_low: weights 48 and 16 both mean 1 packet of 4 KiB"),
+        ("0:64,1:128,2:100", "vlarb_low: weights 128 and 100 both mean 2 packets of 4 KiB"),
+        ("0:4,1:4,2:0", ""),
+        ("0:64,1:192", ""),
+    ],
+)
+def test_weights_that_differ_without_effect_are_named(low, says):
+    notes = weight_notes(Qos.of(QosOptions(vlarb_low=read_vlarb(low))))
+    assert [note.partition(",")[0] for note in notes] == [says] * bool(says)
+    assert weight_notes(Qos.of()) == ()
 
 
 def test_all_64_entries_are_written(mixed):

@@ -12,6 +12,7 @@ from tests.sm.conftest import Net
 from weft.mad import faults
 from weft.routing.check import check
 from weft.sm.conf.options import Options
+from weft.sm.conf.qos_options import QosOptions
 from weft.sm.events import Log
 from weft.sm.run import SubnetManager
 from weft.wire.bulk import column, fill
@@ -382,3 +383,10 @@ def test_only_an_enhanced_port_0_gets_tables_for_lanes(net, enhanced):
     net.tampers.append(listen)
     Sm(net, qos=True)
     assert all((0 in ports) == enhanced for ports in messages.values()), messages
+
+
+def test_weights_that_differ_without_effect_are_logged_once(net):
+    sm = Sm(net, qos=True, qos_swe=QosOptions(vlarb_low=((0, 48), (1, 16))))
+    sm.sweep()
+    (line,) = sm.events("QOS")
+    assert "vlarb_low: weights 48 and 16 both mean 1 packet of 4 KiB" in line

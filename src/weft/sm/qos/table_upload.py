@@ -16,7 +16,7 @@ from weft.sm.conf.qos_options import Qos
 from weft.sm.discovery.known import Known
 from weft.sm.discovery.view import View, ranges
 from weft.sm.port_info import link_limits
-from weft.sm.qos.tables import fill_qos
+from weft.sm.qos.tables import fill_qos, weight_notes
 from weft.sm.sender import Sender
 from weft.wire.bulk import column
 from weft.wire.port_info import PortInfo
@@ -29,7 +29,8 @@ _Rows = tuple[NDArray[np.int64], NDArray[np.intp], NDArray[np.int64]]
 def choose_vl_tables(qos: Qos | None, view: View, max_op_vls: int) -> tuple[str, ...]:
     """Fill the tables of the view; returns what is worth a line in a log."""
     _, vls = link_limits(view, max_op_vls)
-    return fill_qos(
+    notes = () if qos is None else weight_notes(qos)
+    return notes + fill_qos(
         view.fabric.tables,
         view.fabric,
         qos,

@@ -20,9 +20,11 @@ from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
 from weft.fabric.tables import SERVICE_LEVELS, VL_ARBITRATION_ENTRIES, Tables
 from weft.sm.conf.qos_options import DATA_VLS, DROP, MOST_WEIGHT, Qos, QosOptions, VlWeights, require
+from weft.units import format_items
 
 NO_LIMIT = 255
 PACKET_WEIGHT = 64  # a packet of 4 KiB: an entry of less lets a whole packet pass all the same
+_PACKET_BLOCKS = 65  # of 64 bytes: 4 KiB with headers
 _LOW, _HIGH = 0, 1
 _CA, _SW0, _SWE, _RTR = range(4)
 _CODES = 6  # OperationalVLs: 1 VL0, 2 VL0-1, 3 VL0-3, 4 VL0-7, 5 VL0-14; 0 on a port that never was up
@@ -131,6 +133,26 @@ def _engine_vls(tables: Tables, switches: QosOptions) -> tuple[str, ...]:
     if starved := [str(vl) for vl in used.tolist() if vl not in served]:
         notes.append(f"VL {', '.join(starved)} of the routing engine has no weight in qos_swe_vlarb_high or _low")
     return tuple(notes)
+
+
+def weight_notes(qos: Qos) -> tuple[str, ...]:
+    """Return notes on different weights of a table that have the same effect on packets of 4 KiB.
+
+    An entry sends while it has weight left and its last packet is sent whole. What it sends beyond its weight is not
+    subtracted from its next turn.
+    """
+    notes = {}
+    for kind in (qos.ca, qos.sw0, qos.swe, qos.rtr):
+        for option, entries in (("vlarb_high", kind.vlarb_high), ("vlarb_low", kind.vlarb_low)):
+            first: dict[int, int] = {}  # packets -> a weight that lets so many pass
+            for weight in (weight for _, weight in entries or () if weight):
+                packets = -(-weight // _PACKET_BLOCKS)
+                if first.setdefault(packets, weight) != weight:
+                    notes[option] = (
+                        f"{option}: weights {first[packets]} and {weight} both mean {format_items(packets, 'packet')} "
+                        f"of 4 KiB, as packets are sent whole; multiples of {PACKET_WEIGHT} differ"
+                    )
+    return tuple(notes.values())
 
 
 # -- from shares of bandwidth ------------------------------------------------------------------------------------------
