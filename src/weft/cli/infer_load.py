@@ -74,8 +74,8 @@ class Serving:
     staging: Whole | None = None
     """With --prefill: hand-offs under way to a decode replica at most. [as its KV room allows]"""
     jobs: tuple[str, ...] = ()
-    """With --prefill: a job of another tenant on the same fabric, as in `weft load`: 'train=all-to-all:dgx[3-8]@80%'.
-    Its traffic shares links with hand-offs. Repeat it for several. [none]"""
+    """A job as in `weft load`: 'train=all-to-all:dgx[3-8]@80%', of another tenant on the same fabric. With --prefill:
+    its traffic shares links with hand-offs. Repeat it for several. [none]"""
     handoff_lane: str | None = None
     """With --jobs: the share of each link that VL arbitration guarantees to hand-offs on a service level of their own,
     such as 75%. [all traffic on one virtual lane]"""
