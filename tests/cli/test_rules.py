@@ -9,7 +9,6 @@ import pytest
 from weft.cli import _describe, _show_default, join, lab, run
 from weft.cli.elsewhere import advice_for_option
 from weft.cli.nccl import nccl
-from weft.cli.show import _plural
 from weft.cli.tenant_drivers import PASSWORD, TOKEN, USER, connect_ufm
 from weft.cli.train import Trouble
 from weft.errors import ConfigError, UnknownName
@@ -132,10 +131,6 @@ def test_options_of_other_tools_have_advice():
     assert advice_for_option("nccl", "--nodes=4", ()).startswith("every GPU is a rank")
     assert advice_for_option("sim", "--plot=x.svg", ("--picture", "--json")) == "use --picture"
     assert advice_for_option("sim", "--plot", ("--json",)) is None
-
-
-def test_one_is_singular_and_switches_have_their_plural():
-    assert [_plural("switch", 1), _plural("switch", 2), _plural("HCA", 0)] == ["switch", "switches", "HCAs"]
 
 
 def test_nccl_needs_a_cluster():
