@@ -179,7 +179,7 @@ def test_shares_are_refused_if_they_need_more_entries_than_the_arbitration_table
     options, _ = lay_lanes({"mpi": Class(share=96.5)}, {"mpi": 1})
     assert len(options.vlarb_low) == 8
     with pytest.raises(IntentError, match=r"class mpi: .* need 9 entries of the arbitration table, which has 8"):
-        lay_lanes({"mpi": Class(share=96.6)}, {"mpi": 1})
+        lay_lanes({"mpi": Class(share=96.7)}, {"mpi": 1})
     with pytest.raises(IntentError, match=r"class b: 1 % for b and 60 % for a need .* entries"):
         lay_lanes({"a": Class(share=60), "b": Class(share=1)}, {"a": 1, "b": 2})
 
@@ -188,8 +188,8 @@ def test_lanes_are_ordered_by_service_level_and_list_the_share_that_they_get():
     options, lanes = lay_lanes({"a": Class(share=60, priority="high"), "b": Class(share=13)}, {"a": 2, "b": 1})
     assert (options.high_limit, options.sl2vl) == (2, (0, 1, 2, *[0] * 13))
     assert [(lane.name, lane.vl, lane.is_high, lane.given_percent) for lane in lanes] == [
-        ("no class", 0, False, 22.5),
-        ("b", 1, False, 10.8),
+        ("no class", 0, False, 22.7),
+        ("b", 1, False, 10.6),
         ("a", 2, True, 66.7),
     ]
     options, lanes = lay_lanes({"a": Class(share=60)}, {"a": 1})

@@ -10,7 +10,7 @@ from weft.routing.route import route
 from weft.sim.engine import Options
 from weft.sim.packet.engine import PacketEngine
 from weft.sim.traffic import Traffic
-from weft.sm.conf.qos_options import Qos
+from weft.sm.conf.qos_options import Qos, write_vlarb
 from weft.sm.qos.tables import fill_qos
 from weft.tenants.intent import Class
 from weft.tenants.quality import lay_lanes
@@ -25,8 +25,10 @@ MESSAGE_BYTES = 4_096_000
         {"mpi": Class(share=60, priority="high"), "storage": Class(share=20)},
         {"mpi": Class(share=40, priority="high"), "rpc": Class(share=20, priority="high"), "storage": Class(share=20)},
         {"a": Class(share=60), "b": Class(share=20)},
+        {"mpi": Class(share=50, priority="high"), "storage": Class(share=30)},
+        {"a": Class(share=34), "b": Class(share=27), "c": Class(share=22)},
     ],
-    ids=["half first", "most first", "two first", "by weight"],
+    ids=["half first", "most first", "two first", "by weight", "two to three", "in no simple ratio"],
 )
 def test_each_lane_of_a_congested_link_gets_its_planned_share(classes):
     """Messages in proportion to the shares end at the same time."""
@@ -44,3 +46,13 @@ def test_each_lane_of_a_congested_link_gets_its_planned_share(classes):
     assert finish_ps.min() > 0.97 * finish_ps.max(), dict(
         zip((lane.name for lane in lanes), finish_ps / 1e6, strict=True)
     )
+
+
+def test_given_shares_are_those_of_whole_packets():
+    """Of 8 entries with at most 3 packets of 4 KiB each."""
+    options, lanes = lay_lanes(
+        {"a": Class(share=34), "b": Class(share=27), "c": Class(share=22)}, {"a": 1, "b": 2, "c": 3}
+    )
+    given = [(lane.asked_percent, lane.given_percent) for lane in lanes]
+    assert given == [(17, 16.7), (34, 33.3), (27, 27.8), (22, 22.2)]
+    assert write_vlarb(options.vlarb_low) == "0:192,1:192,2:192,3:128,1:192,2:128,3:128"

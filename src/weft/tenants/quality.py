@@ -15,13 +15,11 @@ from dataclasses import dataclass
 
 from weft.fabric.tables import SERVICE_LEVELS
 from weft.sm.conf.qos_options import QosOptions, VlWeights
-from weft.sm.qos.tables import weights_of
+from weft.sm.qos.tables import COMMON_ENTRIES, PACKET_WEIGHT, weights_of
 from weft.tenants.intent import Class, IntentError
 
 REST = "no class"
 LEAST_PERCENT = 1  # for traffic without a class
-# Entries of an arbitration table. ConnectX adapters have 8; the standard requires one per data lane.
-_ENTRIES = 8
 _OFF = ((0, 0),)
 
 
@@ -76,7 +74,7 @@ def lay_lanes(classes: Mapping[str, Class], sls: Mapping[str, int]) -> tuple[Qos
         sl2vl=tuple(vls[next((name for name in order if sls[name] == sl), REST)] for sl in range(SERVICE_LEVELS)),
     )
     of_tables = (limit / (limit + 1), 1 / (limit + 1)) if high else (0, 1)
-    shares = {name: of_tables[name in low] * part for table in (high, low) for name, part in _parts(table).items()}
+    parts = _parts(tables[0]) | _parts(tables[1])
     lanes = [
         Lane(
             name=name,
@@ -84,29 +82,32 @@ def lay_lanes(classes: Mapping[str, Class], sls: Mapping[str, int]) -> tuple[Qos
             vl=vl,
             is_high=name in high,
             asked_percent=(high | low)[name],
-            given_percent=round(100 * shares[name], 1),
+            given_percent=round(100 * of_tables[name in low] * parts[vl], 1),
         )
         for name, vl in vls.items()
     ]
     return options, tuple(lanes)
 
 
-def _parts(shares: Mapping[str, float]) -> dict[str, float]:
-    total = sum(shares.values())
-    return {name: share / total for name, share in shares.items()}
+def _parts(entries: VlWeights) -> dict[int, float]:
+    """Return the share of each lane in the packets that a table lets pass."""
+    packets: dict[int, int] = {}
+    for vl, units in entries:
+        packets[vl] = packets.get(vl, 0) - (-units // PACKET_WEIGHT)
+    return {vl: n / sum(packets.values()) for vl, n in packets.items()}
 
 
 def _entries(shares: Mapping[str, float], vls: Mapping[str, int]) -> VlWeights:
     if not shares:
         return ()
     entries = weights_of({vls[name]: share for name, share in shares.items()})
-    if len(entries) > _ENTRIES:
+    if len(entries) > COMMON_ENTRIES:
         smallest = min(shares, key=shares.__getitem__)
         most = max(shares, key=shares.__getitem__)
         place = ("class", most if smallest == REST else smallest, "share")
         raise IntentError(
             place,
             f"{shares[smallest]:g} % for {smallest} and {shares[most]:g} % for {most} need {len(entries)} entries of "
-            f"the arbitration table, which has {_ENTRIES}: choose shares that are closer to each other",
+            f"the arbitration table, which has {COMMON_ENTRIES}: choose shares that are closer to each other",
         )
     return entries

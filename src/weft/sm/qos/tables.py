@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,6 +25,7 @@ from weft.units import format_items
 NO_LIMIT = 255
 PACKET_WEIGHT = 64  # a packet of 4 KiB: an entry of less lets a whole packet pass all the same
 _PACKET_BLOCKS = 65  # of 64 bytes: 4 KiB with headers
+COMMON_ENTRIES = 8  # of a table, on most devices
 _LOW, _HIGH = 0, 1
 _CA, _SW0, _SWE, _RTR = range(4)
 _CODES = 6  # OperationalVLs: 1 VL0, 2 VL0-1, 3 VL0-3, 4 VL0-7, 5 VL0-14; 0 on a port that never was up
@@ -197,11 +198,33 @@ def _check_shares(percent: dict[int, float]) -> None:
     require(sum(percent.values()) <= 100, "the sum of all shares in percent,", sum(percent.values()), "100 at most")
 
 
-def weights_of(percent: dict[int, float]) -> VlWeights:
-    """Return weights: the smallest share is a packet of 4 KiB. Large weights are spread over several entries."""
+def weights_of(percent: Mapping[int, float]) -> VlWeights:
+    """Return weights of whole packets of 4 KiB, as close to the shares as `COMMON_ENTRIES` allow.
+
+    Large weights are spread over several entries of 3 packets, or of 4 (255 units) if these are too many. Shares that
+    differ too much for so few entries get more.
+    """
     smallest = min(percent.values(), default=1)
-    weight = {vl: round(part / smallest * PACKET_WEIGHT) for vl, part in percent.items()}
-    entries = {vl: -(-total // MOST_WEIGHT) for vl, total in weight.items()}
-    turns = range(max(entries.values(), default=0))
-    served = [(vl, weight[vl] // entries[vl]) for turn in turns for vl in weight if turn < entries[vl]]
+    rounds = range(1, 3 * COMMON_ENTRIES + 1)  # packets of the smallest share
+    first, *others = ({vl: round(part / smallest * n) for vl, part in percent.items()} for n in rounds)
+    most = 3 if _entries_of(first, 3) <= COMMON_ENTRIES else 4
+    fitting = [first, *(packets for packets in others if _entries_of(packets, most) <= COMMON_ENTRIES)]
+    packets = min(fitting, key=lambda packets: _deviation(packets, percent))
+    entries = {vl: -(-n // most) for vl, n in packets.items()}
+    served = [
+        (vl, min(PACKET_WEIGHT * len(range(turn, packets[vl], entries[vl])), MOST_WEIGHT))
+        for turn in range(max(entries.values(), default=0))
+        for vl in entries
+        if turn < entries[vl]
+    ]
     return tuple(served) or ((0, 0),)
+
+
+def _entries_of(packets: Mapping[int, int], most: int) -> int:
+    return sum(-(-n // most) for n in packets.values())
+
+
+def _deviation(packets: Mapping[int, int], percent: Mapping[int, float]) -> float:
+    """Return the largest difference of a share from the one that was asked for, as a part of it."""
+    scale = sum(percent.values()) / max(sum(packets.values()), 1)
+    return round(max((abs(packets[vl] * scale / part - 1) for vl, part in percent.items()), default=0), 6)
