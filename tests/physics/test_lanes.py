@@ -83,8 +83,8 @@ def test_high_priority_lets_the_others_in_after_its_limit(limit, high_first, ari
 
 @pytest.mark.parametrize(
     ("weights", "packets"),
-    [((48, 16), (1, 1)), ((65, 1), (1, 1)), ((66, 65), (2, 1)), ((192, 64), (3, 1))],
-    ids=["less than a packet", "a packet and less", "a block more than a packet", "multiples of a packet"],
+    [((48, 16), (1, 1)), ((65, 1), (1, 1)), ((66, 65), (2, 1)), ((192, 64), (3, 1)), ((255, 64), (4, 1))],
+    ids=["less than a packet", "a packet and less", "a block more than a packet", "multiples of a packet", "most"],
 )
 @pytest.mark.parametrize("order", [1, -1], ids=["lanes in order", "lanes in another order"])
 def test_entries_send_whole_packets_and_start_each_turn_with_their_full_weight(

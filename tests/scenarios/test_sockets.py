@@ -7,30 +7,13 @@ import threading
 from typing import Any
 
 import numpy as np
+from tests.collectives.live.ranks import Board
 
 from weft.scenarios.workloads.rank import Sockets
 
 
-class Store:
-    """A job's store in this process."""
-
-    def __init__(self) -> None:
-        self._values: dict[str, bytes] = {}
-        self._changed = threading.Condition()
-
-    def set(self, key: str, value: bytes) -> None:
-        with self._changed:
-            self._values[key] = value
-            self._changed.notify_all()
-
-    def get(self, key: str, timeout_s: float) -> bytes:
-        with self._changed:
-            assert self._changed.wait_for(lambda: key in self._values, timeout_s)
-            return self._values[key]
-
-
 def test_data_that_follows_the_rank_of_a_peer_at_once_is_received():
-    store: Any = Store()
+    store: Any = Board()
 
     def connect() -> None:
         with socket.create_connection(("127.0.0.1", int(store.get("tcp 0", 60)))) as peer:
@@ -46,7 +29,7 @@ def test_data_that_follows_the_rank_of_a_peer_at_once_is_received():
 
 
 def test_ranks_exchange_data_and_reduce_it():
-    store: Any = Store()
+    store: Any = Board()
     results: dict[int, tuple[float, list[float]]] = {}
 
     def run(rank: int) -> None:

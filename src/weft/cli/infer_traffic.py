@@ -124,7 +124,7 @@ def _serve(run: Run, placement: Placement, service: Service, objective: Objectiv
         phases = phases_of(fault, placement, run.load.mean_tokens, clock=run.fleet.clock)
     served = serve(service, run.load, phases=phases)
     shared = _share_links(run, placement, service, served, fault)
-    served = shared[-1].served if shared else served
+    served = [served, *shared.values()][-1]
     if serving.write_requests is not None:
         write_requests(serving.write_requests, served)
     if serving.picture_cdf is not None:
@@ -141,8 +141,8 @@ def _serve(run: Run, placement: Placement, service: Service, objective: Objectiv
         facts["beside"] = {
             "jobs": serving.jobs,
             "rows": {
-                each.name: {kind: asdict(latencies(each.served)[kind]) for kind in ("handoff", "ttft")}
-                for each in shared
+                name: {kind: asdict(latencies(each)[kind]) for kind in ("handoff", "ttft")}
+                for name, each in shared.items()
             },
         }
     if fault is not None:
@@ -155,20 +155,12 @@ def _serve(run: Run, placement: Placement, service: Service, objective: Objectiv
     return facts
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _Shared:
-    """A run of the load with other traffic on its links."""
-
-    name: str
-    served: Served
-
-
 def _share_links(
     run: Run, placement: Placement, service: Service, alone: Served, fault: Disturbance | None
-) -> list[_Shared]:
+) -> dict[str, Served]:
     """Serve the load beside exchanges of steps, then beside the jobs of the options; the last has all of them.
 
-    The list is empty if nothing shares links with hand-offs.
+    The result is empty if nothing shares links with hand-offs.
     """
     from weft.inference.serving.beside import Beside, bytes_of_token, exchanges_of
     from weft.inference.serving.disturbances import phases_of
@@ -180,7 +172,7 @@ def _share_links(
     serving = run.serving
     exchanges = any(bytes_of_token(each) for each in placement.pools)
     if not placement.prefill or not (serving.jobs or exchanges):
-        return []
+        return {}
     fabric = prepare(placement.deployment.site.fabric)
     jobs = tuple(read_job(fabric, spec, number, run.seed) for number, spec in enumerate(serving.jobs, 1))
     sent = exchanges_of(alone, placement.pools) if exchanges else ()
@@ -190,7 +182,7 @@ def _share_links(
     if serving.handoff_lane is not None:
         share = parse_share(serving.handoff_lane)
         cases[f"on a lane with {100 * share:g} %"] = {"jobs": jobs, "lane": share}
-    found = []
+    runs = {}
     for name, traffic in cases.items():
         beside = Beside(fabric=fabric, exchanged_byte_s=sent, **traffic)
         placed = replace(placement, beside=beside)
@@ -198,8 +190,8 @@ def _share_links(
         if fault is not None:
             phases = phases_of(fault, placed, run.load.mean_tokens, clock=run.fleet.clock)
         routed = replace(service, routes=placed.routes(fabric)[0])
-        found.append(_Shared(name=name, served=serve(routed, run.load, phases=phases)))
-    return found
+        runs[name] = serve(routed, run.load, phases=phases)
+    return runs
 
 
 def _search_rate(run: Run, service: Service, objective: Objective, say: Callable[[str], None]) -> float:

@@ -20,6 +20,7 @@ from weft.routing.engine import CannotRoute, Subnet
 from weft.routing.product import NotAProduct, factorise, find_neighbours
 
 Flows = NDArray[np.int32]  # [flow, 0 sender | 1 receiver] -> host
+_STORES = 8  # one host in this many is a storage server
 
 
 def host_ports(fabric: Fabric) -> NDArray[np.int32]:
@@ -60,6 +61,25 @@ def rail_rings(fabric: Fabric, hosts: NDArray[np.int64]) -> Flows:
     alone = [ring[0] for ring in rings.values() if len(ring) == 1]
     closed = [np.array(ring) for ring in (*rings.values(), alone) if len(ring) > 1]
     return np.concatenate([_flows(ring, np.roll(ring, -1)) for ring in closed]) if closed else _flows([], [])
+
+
+def incast(n: int) -> Flows:
+    """Return the pairs of an incast: all hosts send to the first."""
+    return _flows(np.arange(1, n), np.zeros(n - 1, np.int_))
+
+
+def random_ring(n: int, rng: np.random.Generator) -> Flows:
+    """Return the pairs of a random ring, in which no host sends to itself."""
+    order = rng.permutation(n)
+    return _flows(order, np.roll(order, -1))
+
+
+def storage(n: int) -> Flows:
+    """Return the pairs of storage traffic: each host but the first ones, the servers, reads and writes."""
+    stores = max(1, n // _STORES)
+    clients = np.arange(stores, n)
+    servers = (clients - stores) % stores
+    return np.concatenate((_flows(clients, servers), _flows(servers, clients)))
 
 
 def bisection(n_hosts: int, rng: np.random.Generator) -> Flows:

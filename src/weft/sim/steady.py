@@ -28,7 +28,7 @@ from weft.fabric.forwarding import ANY, Reason, matching_key
 from weft.fabric.kernels.forwarding import arrays, walk_all
 from weft.fabric.model import Fabric
 from weft.fabric.timing import timings
-from weft.routing.patterns import Flows, rail_rings, shift
+from weft.routing.patterns import Flows, incast, rail_rings, random_ring, shift, storage
 from weft.sim.engine import Network, Options, Switching
 from weft.sim.fec import has_fec, raw_rates
 from weft.sim.flow.fair import fair_rates
@@ -44,7 +44,6 @@ RETRY_S = 4.096e-6 * 2 ** Options().ack_timeout_exponent  # RC timeout of a send
 _RULES = RULES[Network.INFINIBAND]
 _AT_ONCE = 1 << 16  # paths walked per call
 _HARDLY = 1 - 1e-6  # share of the time; a flow that sends less is slowed by timeouts
-_STORES = 8  # one host in this many is a storage server
 NONE = -1
 
 
@@ -91,26 +90,12 @@ class Steady:
     lost: tuple[tuple[int, Reason, int], ...]  # slot where flows end early, the reason, and how many
 
 
-def _permutation(n: int, rng: np.random.Generator) -> Flows:
-    """Return the pairs of a random ring, in which no host sends to itself."""
-    order = rng.permutation(n)
-    return np.column_stack((order, np.roll(order, -1))).astype(np.int32)
-
-
-def _storage(n: int) -> Flows:
-    """Return the pairs of storage traffic: each host but the first ones, the servers, reads and writes."""
-    stores = max(1, n // _STORES)
-    clients = np.arange(stores, n, dtype=np.int32)
-    servers = (clients - stores) % stores
-    return np.concatenate((np.column_stack((clients, servers)), np.column_stack((servers, clients)))).astype(np.int32)
-
-
 PATTERNS: dict[str, Callable[[Fabric, NDArray[np.int64], np.random.Generator], Flows]] = {
     "ring": lambda fabric, hosts, rng: rail_rings(fabric, hosts),
     "all-to-all": lambda fabric, hosts, rng: np.concatenate([shift(len(hosts), by) for by in range(1, len(hosts))]),
-    "permutation": lambda fabric, hosts, rng: _permutation(len(hosts), rng),
-    "incast": lambda fabric, hosts, rng: np.column_stack((np.arange(1, len(hosts)), 0 * hosts[1:])).astype(np.int32),
-    "storage": lambda fabric, hosts, rng: _storage(len(hosts)),
+    "permutation": lambda fabric, hosts, rng: random_ring(len(hosts), rng),
+    "incast": lambda fabric, hosts, rng: incast(len(hosts)),
+    "storage": lambda fabric, hosts, rng: storage(len(hosts)),
 }
 
 

@@ -281,11 +281,8 @@ class _QosList:
 _QOS_PARTS: dict[str, tuple[Kind, str]] = {
     "max_vls": (_QosNumber(Number(0, 15), 0), "most lanes"),
     "high_limit": (_QosNumber(Number(-1, 255), -1), "units of 4 KiB from the high table before the low one; 255: all"),
-    "vlarb_high": (
-        _QosList("vlarb_high", _qos.VLARB_RULE),
-        "high table, VL:weight; 64 is one packet of 4 KiB",
-    ),
-    "vlarb_low": (_QosList("vlarb_low", _qos.VLARB_RULE), "low table, VL:weight; 64 is one packet of 4 KiB"),
+    "vlarb_high": (_QosList("vlarb_high", _qos.VLARB_RULE), "high table, VL:weight; 64: a packet of 4 KiB"),
+    "vlarb_low": (_QosList("vlarb_low", _qos.VLARB_RULE), "low table, VL:weight; 64: a packet of 4 KiB"),
     "sl2vl": (_QosList("sl2vl", _qos.SL2VL_RULE), "lanes of service levels 0 to 15"),
 }
 
