@@ -37,7 +37,7 @@ def test_a_switch_at_the_wrong_end_of_the_row_goes_to_its_servers() -> None:
     assert saving.optics[1] == 0
     assert saving.emptied == ("A09",)
     assert saving.usd == (32 * (2 * 293 + 50 - 50), 32 * (2 * 391 + 100 - 100))  # two ports and a fibre for copper
-    assert str(saving).startswith("1 switches moved: 32 optical links become 0")
+    assert str(saving).startswith("1 switch moved: 32 optical links become 0")
 
 
 def test_the_best_of_all_places_is_found() -> None:

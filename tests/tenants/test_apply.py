@@ -146,14 +146,14 @@ def test_drifted_ports_are_in_the_plan_and_repaired_by_apply(tmp_path):
     driver.drift.append("h2/1: lacks P_Key 0x8100")
     change = plan_change(driver, expected)
     assert (change.plan.is_empty, change.is_empty, change.drift) == (True, False, ("h2/1: lacks P_Key 0x8100",))
-    assert change.summary == "1 ports differ from the subnet manager's configuration, to repair."
+    repair = "To repair: the P_Key tables of 1 port, which differ from the subnet manager's configuration."
+    assert change.summary == repair
     assert driver.drift, "a plan repairs nothing"
     apply_change(driver, change)
     assert plan_change(driver, expected).is_empty
     driver.drift.append("h2/1: lacks P_Key 0x8100")
-    assert plan_change(driver, remove_all(expected)).summary == (
-        "Plan: 0 to create, 1 to change, 3 to destroy. "
-        "1 ports differ from the subnet manager's configuration, to repair."
+    assert (
+        plan_change(driver, remove_all(expected)).summary == f"Plan: 0 to create, 1 to change, 3 to destroy. {repair}"
     )
 
 

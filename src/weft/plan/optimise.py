@@ -23,6 +23,7 @@ from weft.plan.floor.cables import Cabling, cable
 from weft.plan.floor.racks import Racks
 from weft.plan.floor.runs import Runs, find_runs
 from weft.plan.floor.trays import measure
+from weft.units import format_items
 
 if TYPE_CHECKING:
     from weft.plan.search import Floor  # imports the compiler
@@ -73,8 +74,8 @@ class Saving:
         money = round(low) or round(high)
         saved = f"{low:,.0f} to {high:,.0f} USD" if money else f"{long_m - short_m:,.0f} m and no money"
         return (
-            f"{self.moved:,} switches moved: {before:,} optical links become {after:,}, {long_m:,.0f} m of cable "
-            f"{short_m:,.0f} m; that saves {saved}"
+            f"{format_items(self.moved, 'switch')} moved: {before:,} optical links become {after:,}, {long_m:,.0f} m "
+            f"of cable {short_m:,.0f} m; that saves {saved}"
         )
 
 

@@ -16,6 +16,7 @@ from weft.tenants.drivers.driver import Driver, Observed
 from weft.tenants.intent import Intent
 from weft.tenants.partitions import Inventory
 from weft.tenants.reconcile import Names, Plan, compare, lines
+from weft.units import format_items
 
 _MOST_NAMED = 4
 
@@ -39,7 +40,10 @@ class Change:
         """The last line of the printed plan."""
         if not self.drift:
             return self.plan.summary
-        repair = f"{len(self.drift):,} ports differ from the subnet manager's configuration, to repair."
+        repair = (
+            f"To repair: the P_Key tables of {format_items(len(self.drift), 'port')}, "
+            "which differ from the subnet manager's configuration."
+        )
         return repair if self.plan.is_empty else f"{self.plan.summary} {repair}"
 
 

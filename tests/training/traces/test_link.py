@@ -75,7 +75,7 @@ def _message(kind: Kind, peer: int, **what: int) -> Node:
 @pytest.mark.parametrize(
     ("one", "other", "said"),
     [
-        ([_message(Kind.SEND, 1)], [], r"made.0: node 1 \(message\) of rank 0 has no partner: rank 0 sends 1 messages"),
+        ([_message(Kind.SEND, 1)], [], r"made.0: node 1 \(message\) of rank 0 has no partner: rank 0 sends 1 message"),
         ([], [_message(Kind.RECV, 0)], "has no partner: rank 0 sends 0 messages of tag 0 to rank 1, which receives 1"),
         ([_message(Kind.SEND, 1, tag=4)], [_message(Kind.RECV, 0)], "has no partner"),
         ([_message(Kind.SEND, 2)], [], "needs another rank, of 0 to 1"),

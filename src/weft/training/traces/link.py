@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from weft.collectives.kinds import Collective
 from weft.errors import ConfigError
 from weft.training.traces.trace import Kind, Label, Node, Trace, refuse_bad_groups
+from weft.units import format_items
 
 NONE = -1
 LONGEST_PS = 10**15  # engines count to 4 times as much
@@ -239,7 +240,8 @@ def _pair(trace: Trace, nodes: list[Node], rank: list[int], in_turn: dict[int, l
             at = (here if len(here) > len(there) else there)[min(len(here), len(there))]
             raise ConfigError(
                 f"{trace.files[rank[at]]}: node {nodes[at].id} ({nodes[at].name}) of rank {rank[at]} has no partner: "
-                f"rank {src} sends {len(here)} messages of tag {tag} to rank {dst}, which receives {len(there)}"
+                f"rank {src} sends {format_items(len(here), 'message')} of tag {tag} to rank {dst}, which receives "
+                f"{len(there)}"
             )
         for one, other in zip(here, there, strict=True):
             partner[one], partner[other] = other, one
