@@ -13,6 +13,7 @@ from itertools import combinations, product
 
 import numpy as np
 import pytest
+from tests.colouring import find_colouring
 
 import weft
 from weft.fabric.kinds import NodeKind
@@ -45,23 +46,7 @@ def conflicts(leaf: list[int]) -> dict[Entry, set[Entry]]:
 
 def find_tables(leaf: list[int], planes: int) -> dict[Entry, int] | None:
     """Return a plane for each entry so that no shift has two flows on a link; None if a complete search finds none."""
-    others = conflicts(leaf)
-    plane: dict[Entry, int] = {}
-
-    def extend() -> bool:
-        if len(plane) == len(others):
-            return True
-        used = {entry: {plane[o] for o in others[entry] if o in plane} for entry in others if entry not in plane}
-        entry = max(used, key=lambda e: (len(used[e]), len(others[e])))
-        for choice in range(min(planes, max(plane.values(), default=-1) + 2)):  # unused planes are alike
-            if choice not in used[entry]:
-                plane[entry] = choice
-                if extend():
-                    return True
-                del plane[entry]
-        return False
-
-    return plane if extend() else None
+    return find_colouring(conflicts(leaf), planes)
 
 
 def worst(leaf: list[int], plane: dict[Entry, int]) -> int:
