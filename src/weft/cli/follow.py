@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import re
 import time
+from contextlib import AbstractContextManager, ExitStack, closing, suppress
 from dataclasses import asdict
 from datetime import datetime
+from itertools import count
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from weft.cli.arguments import TABLES, Form, Whole
+from weft.cli.arguments import NAMES_FILE, TABLES, File, Form, Whole
 from weft.cli.output import console, print_data, table
 from weft.cli.subnets import THE_LAB, Subnet
 from weft.errors import ConfigError, SubnetError
 
 if TYPE_CHECKING:
+    from weft.monitor.listen import Listener
+    from weft.twin.deviations import Expected
     from weft.twin.follow import Follower
     from weft.twin.history import Difference, History
 
@@ -30,50 +35,93 @@ def follow(
     every: float = 1.0,
     times: Whole = 0,
     keep_days: float = 90.0,
+    plan: Annotated[str, NAMES_FILE] = "",
+    tenants: File = None,
+    policy: File = None,
+    listen: str = "",
     subnet: Subnet = THE_LAB,
 ) -> None:
-    """Record the changes of a running subnet.
+    """Record the changes of a running subnet, and compare it with its intent.
 
     It reads by MADs, writes nothing to the subnet, and prints each change. `weft history` and `weft diff` look them up.
 
     Parameters
     ----------
     every
-        Seconds between two polls.
+        Seconds between two polls; a trap of a port's change starts one at once.
     times
         End after so many polls. [until Ctrl-C]
     keep_days
         Delete facts that ended longer ago.
+    plan
+        The planned cabling: a folder of weft plan, a cables.csv, an NDT, any SPEC.
+    tenants
+        The intent of tenants, in TOML.
+    policy
+        The routing policy, in TOML: managers, steady, proved.
+    listen
+        Serve /metrics at this address, 127.0.0.1:9316.
     """
     from weft.twin.follow import Follower
     from weft.twin.history import History
+    from weft.twin.trap_listener import TrapListener
 
     if not 0.1 <= every <= 86_400:
         raise ConfigError(f"--every must be 0.1 to 86,400 seconds, got {every:g}")
     if keep_days <= 0 or times < 0:
         raise ConfigError("--keep-days must be above 0, and --times 0 or more")
-    history = History(database)
-    poller = subnet.new_poller()
-    follower = Follower(poller, history)
-    number = 0
-    try:
-        while True:
-            begun_s = time.monotonic()
-            for line in _poll(follower):
-                print(line, flush=True)
-            if number == 0:
-                print(f"following {follower.size}", flush=True)
-            number += 1
-            if number % 1000 == 1:
-                history.forget(time.time() - keep_days * _UNITS_S["d"])
-            if number == times:
-                return
-            time.sleep(max(every - (time.monotonic() - begun_s), 0))
-    except KeyboardInterrupt:
-        return
-    finally:
-        poller.carrier.close()
-        history.close()
+    expected = _read_expected(plan, tenants, policy)
+    with ExitStack() as opened:
+        history = opened.enter_context(closing(History(database)))
+        poller = subnet.new_poller()
+        opened.enter_context(closing(poller.carrier))
+        follower = Follower(poller, history, expected=expected)
+        if listen:
+            opened.enter_context(_serve_metrics(listen, follower))
+        traps = opened.enter_context(TrapListener(subnet.attach))
+        with suppress(KeyboardInterrupt):
+            for number in count(1) if times == 0 else range(1, times + 1):
+                begun_s = time.monotonic()
+                _report(follower, is_first=number == 1)
+                if number % 1000 == 1:
+                    history.forget(time.time() - keep_days * _UNITS_S["d"])
+                if number != times:
+                    traps.wait(every - (time.monotonic() - begun_s))
+
+
+def _read_expected(plan: str, tenants: Path | None, policy: Path | None) -> Expected | None:
+    if not (plan or tenants or policy):
+        return None
+    from weft.fabric.files.lab.document import Document
+    from weft.plan.audit.positions import read_plan
+    from weft.tenants.intent import intent_of
+    from weft.twin.deviations import Expected
+    from weft.twin.policy import read_policy
+
+    return Expected(
+        plan=read_plan(plan) if plan else None,
+        tenants=intent_of(Document.load(tenants, ".toml")) if tenants else None,
+        policy=read_policy(policy) if policy else None,
+    )
+
+
+def _serve_metrics(where: str, follower: Follower) -> AbstractContextManager[Listener]:
+    from weft.monitor.listen import Listener
+    from weft.twin.metrics import render
+
+    listener = Listener(where, lambda: render(follower))
+    print(f"metrics at {listener.url}", flush=True)
+    return listener
+
+
+def _report(follower: Follower, *, is_first: bool) -> None:
+    """Poll and print the changes; of the first poll, the size of the subnet and its deviations from the intent."""
+    for line in _poll(follower):
+        print(line, flush=True)
+    if is_first:
+        print(f"following {follower.size}", flush=True)
+        for (kind, name), text in sorted(follower.deviations.items()):
+            print(f"deviation: {kind} {name}: {text}", flush=True)
 
 
 def _poll(follower: Follower) -> list[str]:

@@ -3,24 +3,43 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 from weft.errors import SubnetError
 from weft.fabric.model import Fabric
-from weft.monitor.impact import read_routed
 from weft.monitor.poll import Poller, Reading
+from weft.twin.deviations import Comparison, Expected
 from weft.twin.facts import read_facts
-from weft.twin.history import Difference, History
+from weft.twin.history import Difference, History, Subject
+from weft.twin.model import Model
+
+_REST = 4  # pause between two readings of counters, in durations of a reading
 
 
 class Follower:
-    """A model of a subnet that is brought up to date by polls."""
+    """A model of a subnet that is brought up to date by polls, and compared with the intent."""
 
-    def __init__(self, poller: Poller, history: History, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        poller: Poller,
+        history: History,
+        *,
+        expected: Expected | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         self._poller, self._history, self._clock = poller, history, clock
+        self._model = Model(poller.carrier)
+        self._comparison = None if expected is None else Comparison(expected)
         self._reading: Reading | None = None
+        self._counters_due_s = 0.0
         self.fabric: Fabric | None = None  # as of the last poll, with forwarding tables and P_Keys
+        self.deviations: Mapping[Subject, str] = {}  # from the intent
+        self.changes: Counter[str] = Counter()  # since the start, by kind
+        self.polls = 0
+        self.polled_at_s = 0.0  # since 1970
+        self.poll_s = 0.0  # duration of the last poll
 
     @property
     def size(self) -> str:
@@ -31,9 +50,22 @@ class Follower:
 
     def poll(self) -> list[Difference]:
         """Read the subnet, record it, and return the changes since the last poll of the history."""
-        fabric = read_routed(self._poller.carrier)
+        begin_s, at_s = time.monotonic(), self._clock()
+        fabric = self._model.refresh()
+        self._read_counters()
+        deviations = {} if self._comparison is None else self._comparison.compare(fabric, at_s)
+        differences = self._history.record(at_s, read_facts(fabric, self._reading) | deviations)
+        self.fabric, self.deviations = fabric, deviations
+        self.changes.update(each.kind for each in differences)
+        self.polls, self.polled_at_s, self.poll_s = self.polls + 1, at_s, time.monotonic() - begin_s
+        return differences
+
+    def _read_counters(self) -> None:
+        """Read the counters, at most a fifth of the time: they take longer than the cabling."""
+        begin_s = time.monotonic()
+        if begin_s < self._counters_due_s:
+            return
         with suppress(SubnetError):  # counters cannot be read, for example without LIDs: the last ones stay
             self._reading = self._poller.poll()
-        differences = self._history.record(self._clock(), read_facts(fabric, self._reading))
-        self.fabric = fabric
-        return differences
+        now_s = time.monotonic()
+        self._counters_due_s = now_s + _REST * (now_s - begin_s)

@@ -67,6 +67,7 @@ class History:
     def __init__(self, url: str, *, must_exist: bool = False) -> None:
         parsed = _parse_url(url, must_exist)
         is_sqlite = parsed.get_backend_name() == "sqlite"
+        self._recorded: tuple[float, Facts] | None = None  # the last poll that this object recorded, and its time
         self._engine = create_engine(parsed, connect_args={"timeout": _BUSY_S} if is_sqlite else {})
         try:
             with self._engine.begin() as connection:
@@ -90,7 +91,7 @@ class History:
             span = self._span(connection)
             if span is not None and at_s <= span[1]:
                 at_s = span[1] + 1e-6  # the clock was set back
-            differences = compare(at_s, self._state(connection, None), facts)
+            differences = compare(at_s, self._present(connection, span), facts)
             for each in differences:
                 if each.before is not None:
                     connection.execute(
@@ -102,7 +103,14 @@ class History:
                 connection.execute(text("INSERT INTO polls VALUES (:at, :at)"), {"at": at_s})
             else:
                 connection.execute(text("UPDATE polls SET last_s = :at"), {"at": at_s})
+        self._recorded = at_s, dict(facts)
         return differences if span is not None else []
+
+    def _present(self, connection: Connection, span: tuple[float, float] | None) -> Facts:
+        """Return the facts of the last poll, from the database only if another process recorded it."""
+        if self._recorded is not None and span is not None and self._recorded[0] == span[1]:
+            return self._recorded[1]
+        return self._state(connection, None)
 
     def span(self) -> tuple[float, float] | None:
         """Return the times of the first and last poll."""

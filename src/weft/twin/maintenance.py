@@ -59,7 +59,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """Tasks that are done together."""
+    """A set of tasks that are done together."""
 
     tasks: tuple[str, ...]  # dead:SWITCH, cut:PORT, or `routing engine NAME` alone
     cut_off: tuple[str, ...]  # host ports without a connection during the step
