@@ -106,7 +106,7 @@ def test_a_job_that_loses_its_hosts_ends_and_others_keep_their_rates(tree):
 
 
 def test_a_change_must_change_something():
-    with pytest.raises(ConfigError, match="nothing changes: give --fault cut:leaf1/5, or --routing-engine"):
+    with pytest.raises(ConfigError, match="nothing changes: give --fault cut:leaf1/5, --routing-engine"):
         Change()
 
 

@@ -10,11 +10,14 @@ from weft.cli.arguments import NAMES_FILE, TABLES, Faults, File, Form, RoutingEn
 from weft.cli.output import console, print_data, progress_bar, table
 from weft.cli.subnets import THE_LAB, Subnet
 from weft.errors import ConfigError
+from weft.units import format_items
 
 if TYPE_CHECKING:
     from weft.fabric.model import Fabric
     from weft.sim.steady import LoadJob
+    from weft.tenants.intent import Intent
     from weft.twin import Answer
+    from weft.twin.rounds import Round
 
 _MOST = 5  # alarms and hosts in the printed report
 
@@ -25,13 +28,17 @@ def whatif(
     *,
     fault: Faults = (),
     routing_engine: RoutingEngine = "",
+    add_servers: Whole = 0,
+    tenants: File = None,
+    restart: tuple[str, ...] = (),
+    rounds: Whole = 1,
     jobs: tuple[str, ...] = (),
     tables: File = None,
     subnet: Subnet = THE_LAB,
     seed: Whole = 1,
     form: Form = TABLES,
 ) -> None:
-    """Show the effects of a fault or of another routing engine.
+    """Show the effects of a change: faults, routing, servers, tenants.
 
     Nothing is changed: the answer comes from a model. The exit status is 1 if hosts would lose their connection or a
     deadlock would be possible.
@@ -40,6 +47,14 @@ def whatif(
     ----------
     spec
         A topology or the path of a file. [the subnet of a running lab, read by MADs with its tables and its load]
+    add_servers
+        Add so many servers like the present ones at free ports beside them.
+    tenants
+        Replace the partitions by this intent of tenants, in TOML.
+    restart
+        Switches or servers that restart, as a hostlist, 'leaf[1-4]'. Alone, or with --rounds.
+    rounds
+        Restart them in so many rounds, one after the other.
     jobs
         A job as in `weft load`: 'train=all-to-all:h[1-64]@80%'. Repeat it for several. [those of the lab]
     tables
@@ -49,7 +64,14 @@ def whatif(
     """
     from weft.twin import Change, ask
 
-    change = Change(faults=fault, routing_engine=routing_engine)
+    if restart:
+        if fault or routing_engine or add_servers or tenants:
+            raise ConfigError("--restart cannot be combined with another change: ask for one after the other")
+        _ask_rounds(_read_restarts(restart, rounds), spec, jobs, tables, subnet, seed, form)
+        return
+    if rounds != 1:
+        raise ConfigError("--rounds needs --restart")
+    change = Change(faults=fault, routing_engine=routing_engine, new_servers=add_servers, tenants=_read_intent(tenants))
     with progress_bar("reading the fabric") as step:
         fabric, present_jobs = read_present(spec, tables, subnet)
         step(description="routing and checking")
@@ -60,6 +82,68 @@ def whatif(
         _print(answer)
     if not answer.is_safe:
         raise SystemExit(1)
+
+
+def _read_intent(file: Path | None) -> Intent | None:
+    if file is None:
+        return None
+    from weft.fabric.files.lab.document import Document
+    from weft.tenants.intent import intent_of
+
+    return intent_of(Document.load(file, ".toml"))
+
+
+def _read_restarts(restart: tuple[str, ...], rounds: int) -> list[tuple[str, ...]]:
+    from weft.fabric.files.hostlist import expand
+    from weft.twin.rounds import split_rounds
+
+    return split_rounds([name for text in restart for name in expand(text)], rounds)
+
+
+def _ask_rounds(
+    rounds: list[tuple[str, ...]],
+    spec: str,
+    jobs: tuple[str, ...],
+    tables: Path | None,
+    subnet: Subnet,
+    seed: int,
+    form: Form,
+) -> None:
+    """Print the effects of restarts in rounds; status 1 if one of them is unsafe."""
+    from weft.twin.rounds import ask_rounds
+
+    with progress_bar("reading the fabric") as step:
+        fabric, present_jobs = read_present(spec, tables, subnet)
+        step(description="routing and checking")
+        turns = list(ask_rounds(fabric, rounds, jobs or present_jobs, seed=seed))
+    if form.is_data:
+        facts = [
+            _facts(turn.answer) | {"restarts": turn.restarts, "cut_off": turn.cut_off, "safe": turn.is_safe}
+            for turn in turns
+        ]
+        print_data(form, facts)
+    else:
+        _print_rounds(turns)
+    if not all(turn.is_safe for turn in turns):
+        raise SystemExit(1)
+
+
+def _print_rounds(turns: list[Round]) -> None:
+    from weft.fabric.files.hostlist import compress
+
+    rows = []
+    for number, turn in enumerate(turns, 1):
+        answer = turn.answer
+        worst = max((job.loss for job in answer.jobs), default=None)
+        proof = "not routed" if answer.refusal else "ok" if turn.is_safe or answer.proof is None else ""
+        if not proof:
+            proof = "can deadlock" if answer.proof is not None and answer.proof.credit_loop else "cut off"
+        rows.append(
+            (number, compress(turn.restarts), len(turn.cut_off), answer.changed_entries, _percent(worst), proof)
+        )
+    columns = ("round", "restarts", "hosts cut off", "changed entries", "worst job loses %", "proof")
+    note = "Hosts that restart themselves do not count as cut off."
+    console().print(table("Rounds", columns, rows, note))
 
 
 def read_present(spec: str, tables: Path | None, subnet: Subnet) -> tuple[Fabric, list[LoadJob]]:
@@ -92,6 +176,15 @@ def _print(answer: Answer) -> None:
             out.print(f"  {title}: {name}", markup=False)
         if len(names) > _MOST:
             out.print(f"  and {len(names) - _MOST:,} more", markup=False)
+    if (partitions := answer.partitions) is not None:
+        for verb, number, pairs in (
+            ("lose", partitions.lost_pairs, partitions.lost),
+            ("gain", partitions.gained_pairs, partitions.gained),
+        ):
+            named = ", ".join(f"{a} - {b}" for a, b in pairs)
+            out.print(
+                f"  partitions: {format_items(number, 'pair')} {verb} their connection: {named or 'none'}", markup=False
+            )
     if answer.proof is not None and not answer.proof.ok:
         out.print(answer.proof.explain(), markup=False)
     if answer.jobs:
@@ -115,7 +208,7 @@ def _percent(share: float | None) -> float | None:
 
 
 def _summary(answer: Answer) -> str:
-    change = ", ".join((*answer.change.faults, *filter(None, [answer.change.routing_engine])))
+    change = _describe(answer)
     if answer.refusal:
         return f"{change}: the fabric cannot be routed afterwards: {answer.refusal}"
     if answer.cut_off:
@@ -129,8 +222,20 @@ def _summary(answer: Answer) -> str:
     )
 
 
+def _describe(answer: Answer) -> str:
+    change = answer.change
+    more = [change.routing_engine]
+    if change.new_servers:
+        more.append(f"{format_items(change.new_servers, 'new server')} with {format_items(answer.new_hosts, 'port')}")
+    if change.tenants is not None:
+        more.append(format_items(len(change.tenants.partitions), "partition"))
+    return ", ".join((*change.faults, *filter(None, more)))
+
+
 def _facts(answer: Answer) -> dict[str, Any]:
     facts = asdict(answer)
+    tenants = answer.change.tenants
+    facts["change"]["tenants"] = None if tenants is None else [name for _, name in tenants.partitions]
     facts["proof"] = None if answer.proof is None else {"ok": answer.proof.ok, "text": answer.proof.explain()}
     facts["jobs"] = [asdict(job) | {"loss": job.loss} for job in answer.jobs]
     return facts | {"safe": answer.is_safe}

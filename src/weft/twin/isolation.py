@@ -35,12 +35,12 @@ class IsolationCheck:
 
     def compare(self, fabric: Fabric) -> dict[Subject, str]:
         """Return the pairs that can communicate and should not, or the reverse, by sender."""
-        inventory = recall(_read_inventory(fabric), self._ports)
+        inventory = recall(read_inventory(fabric), self._ports)
         self._ports = remember(inventory)
-        held = _held_keys(fabric)
+        held = held_keys(fabric)
         foreign = frozenset(key for keys in held.values() for key in keys) - {*self._intent.pool, DEFAULT_P_KEY}
         if not self._allocation.partitions:
-            self._allocation = Allocation(partitions=_guess_p_keys(self._intent, inventory, held))
+            self._allocation = Allocation(partitions=guess_p_keys(self._intent, inventory, held))
         self._allocation = compile_intent(self._intent, inventory, foreign, self._allocation).allocation
         proof = prove_isolation(fabric, self._allocation, foreign)
         texts: dict[Subject, list[str]] = defaultdict(list)
@@ -50,7 +50,8 @@ class IsolationCheck:
         return {subject: "; ".join(lines) for subject, lines in texts.items()}
 
 
-def _read_inventory(fabric: Fabric) -> Inventory:
+def read_inventory(fabric: Fabric) -> Inventory:
+    """Return the host ports of a subnet that was read with its tables."""
     ports, nodes = fabric.ports, fabric.nodes
     managers = column(fabric.tables.port_info, PortInfo.master_sm_lid)
     end_ports, manager = [], 0
@@ -71,7 +72,7 @@ def _read_inventory(fabric: Fabric) -> Inventory:
     return Inventory(tuple(end_ports), manager_guid=manager)
 
 
-def _held_keys(fabric: Fabric) -> dict[int, set[int]]:
+def held_keys(fabric: Fabric) -> dict[int, set[int]]:
     """Return the partitions of each host port, by GUID."""
     slots = host_ports(fabric)
     keys = (fabric.tables.pkey[slots] & _PARTITION).tolist()
@@ -80,7 +81,7 @@ def _held_keys(fabric: Fabric) -> dict[int, set[int]]:
     }
 
 
-def _guess_p_keys(intent: Intent, inventory: Inventory, held: Mapping[int, set[int]]) -> dict[int, Partition]:
+def guess_p_keys(intent: Intent, inventory: Inventory, held: Mapping[int, set[int]]) -> dict[int, Partition]:
     """Return partitions with the P_Key of the pool that most of their ports have."""
     resolver, partitions = PortResolver(inventory, Allocation()), dict[int, Partition]()
     for key, members in intent.partitions.items():

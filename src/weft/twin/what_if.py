@@ -22,7 +22,10 @@ from weft.routing.engine import CannotRoute, Options
 from weft.routing.patterns import host_ports
 from weft.routing.route import Routing, reroute, route
 from weft.sim.steady import LoadJob, Steady, settle
+from weft.tenants.intent import Intent
 from weft.training.failures import break_permanently
+from weft.twin.new_servers import add_servers
+from weft.twin.partitions import PartitionChange, compare_keys, plan_keys
 
 _BUSIEST = 5  # links that are listed
 _LOSS = 1e-3  # a smaller change of a rate is none
@@ -30,14 +33,19 @@ _LOSS = 1e-3  # a smaller change of a rate is none
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """A change of a fabric: faults as `--fault` has them, another routing engine, or both."""
+    """A change of a fabric, in one or several respects."""
 
-    faults: tuple[str, ...] = ()
+    faults: tuple[str, ...] = ()  # as `--fault` has them
     routing_engine: str = ""  # empty: auto, near to the present tables
+    new_servers: int = 0  # at free ports
+    tenants: Intent | None = None  # that replaces the present partitions
 
     def __post_init__(self) -> None:
-        if not self.faults and not self.routing_engine:
-            raise ConfigError("nothing changes: give --fault cut:leaf1/5, or --routing-engine up-down")
+        if not (self.faults or self.routing_engine or self.new_servers or self.tenants):
+            raise ConfigError(
+                "nothing changes: give --fault cut:leaf1/5, --routing-engine up-down, --add-servers 32, "
+                "--tenants FILE or --restart leaf1"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +90,8 @@ class Answer:
     alarms: tuple[str, ...]  # that a monitor would show
     jobs: tuple[JobRates, ...]
     busiest: tuple[BusyLink, ...]
+    new_hosts: int = 0  # host ports of new servers
+    partitions: PartitionChange | None = None  # of another intent
 
     @property
     def is_safe(self) -> bool:
@@ -97,6 +107,8 @@ def ask(present: Fabric, change: Change, jobs: Sequence[JobSpec | LoadJob] = (),
     if not (present.tables.lft != NO_ROUTE).any():
         present = route(present).fabric
     broken = break_permanently(present, change.faults)
+    if change.new_servers:
+        broken = add_servers(broken, change.new_servers)
     options = Options(engine=change.routing_engine or "auto")
     load = read_jobs(present, jobs, seed)
     hosts, remaining = host_names(present), set(host_names(broken))
@@ -114,12 +126,18 @@ def ask(present: Fabric, change: Change, jobs: Sequence[JobSpec | LoadJob] = (),
         alarms=_alarms(present, broken),
         jobs=(),
         busiest=(),
+        new_hosts=len(remaining - set(hosts)),
     )
     try:
         before = Routing(fabric=present, engine=options.engine, options=options, notes=())
         after = reroute(broken, before)
     except CannotRoute as error:
         return replace(answer, refusal=str(error))
+    if change.tenants is not None:
+        after.tables.pkey = plan_keys(broken, change.tenants)
+        answer = replace(answer, partitions=compare_keys(broken, broken.tables.pkey, after.tables.pkey))
+    elif "pkey" in vars(broken.tables):
+        after.tables.pkey = broken.tables.pkey
     moments = [settle_jobs(present, fabric, load) for fabric in (present, broken, after.fabric)]
     return replace(
         answer,
