@@ -181,7 +181,7 @@ OSU_CASES = {
     "--servers": (REDUCE, "--servers 2"),
     "--sharp": (REDUCE, "--sharp"),
     "--fault": (REDUCE, "--fault slow:h2/1=4xHDR"),
-    "--virtual": ("allreduce star:hosts=24 --ppn 32 -m 8:8", "--virtual"),
+    "--pods": (REDUCE, "--pods"),
     "--registration-cache": (REDUCE, "--no-registration-cache"),
     "--window-size": ("bw star:hosts=2 -m 1K:1K", "-W 1"),
     "--network": ("allreduce star:hosts=4,speed=100GbE -m 8:8", "--network tcp"),

@@ -37,7 +37,7 @@ def osu(
     servers: Servers = "",
     fault: Faults = (),
     sharp: bool = False,
-    virtual: bool = False,
+    pods: bool = False,
     registration_cache: OnByDefault = True,
     window: Annotated[Whole | None, Parameter(name=["--window-size", "-W"])] = None,
     network: str | None = None,
@@ -70,16 +70,17 @@ def osu(
     coll
         Collective component of Open MPI: tuned, the default of 4.1, or han, the default since 5.0.
     ucx_tls
-        Transports that UCX may use; without sm, as in `ib,self`, processes of a server communicate through its adapter.
+        Transports that UCX may use; without sm, as in `ib,self`, processes of a server communicate through its adapter;
+        with ud and without dc, as in `ud,rc,sm`, more than 256 ranks communicate by datagrams.
     map_by
         slot or core: fill one server after the other; node: one rank to each server in turn. [slot]
     message_size
         The largest message size, or the smallest and the largest: 1M, 4:1M. [as the OSU program]
     sharp
         Use SHARP for allreduce, reduce, bcast and barrier.
-    virtual
-        Servers are virtual machines: collectives on more than 512 ranks wait for processors that are away. TCP and the
-        adapters of clouds are always of virtual machines.
+    pods
+        Processes run in pods of Kubernetes: collectives between many servers wait for nodes that run more than the job,
+        and a message of bw over TCP takes two network stacks.
     registration_cache
         Cache memory registrations; otherwise each rendezvous registers its buffer again.
     window
@@ -129,7 +130,7 @@ def osu(
         max_bytes=most,
         window=64 if window is None else window,
         sharp=sharp,
-        virtual=virtual,
+        pods=pods,
         cached=registration_cache,
         options=Options(**chosen, seed=seed),
     )

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import pytest
 
 from weft.calibration.figure import Figure
-from weft.collectives.mpi.band import draw, find_band, kind_of, remarks
+from weft.collectives.mpi.band import IN_PODS, OVER_DATAGRAMS, draw, find_band, kind_of, remarks
 
-RDMA = kind_of("collectives", 8, "RDMA")
-LATENCY = kind_of("latency", 8, "RDMA")
-TCP = kind_of("collectives", 8, "TCP")
+RDMA = kind_of("collectives", 8, "over RDMA")
+LATENCY = kind_of("latency", 8, "over RDMA")
+TCP = kind_of("collectives", 8, "over TCP")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +41,7 @@ def test_every_kind_has_a_band_with_its_clusters_ranks_and_worst_figure():
 
 def test_a_kind_without_published_figures_has_the_band_of_its_class_or_of_an_unseen_one():
     bands = draw(FIGURES)
-    assert find_band(kind_of("collectives", 1 << 20, "RDMA"), 512, bands) == bands[RDMA[0]]
+    assert find_band(kind_of("collectives", 1 << 20, "over RDMA"), 512, bands) == bands[RDMA[0]]
     assert find_band(TCP, 512, bands) == bands["any collectives"]
 
 
@@ -51,8 +51,10 @@ def test_errors_of_collectives_have_no_part_in_the_bands_of_single_messages():
     assert near == far
 
 
-def test_many_ranks_of_virtual_machines_are_a_class_whatever_carries_their_messages():
-    assert kind_of("collectives", 8, "TCP", noisy=True) == kind_of("collectives", 8, "SRD", noisy=True)
+def test_collectives_in_pods_have_no_part_in_the_bands_of_others():
+    far = draw([*FIGURES, published("c", kind_of("collectives", 8, IN_PODS), 40.0)])
+    assert find_band(RDMA, 512, far) == find_band(RDMA, 512, draw(FIGURES))
+    assert find_band(kind_of("collectives", 8, OVER_DATAGRAMS), 512, far) == far["any collectives that wait"]
 
 
 def test_beyond_what_was_published_the_upper_end_grows_with_the_ranks():

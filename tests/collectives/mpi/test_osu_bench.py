@@ -15,7 +15,7 @@ from weft.collectives.mpi.bench import Test as OsuTest
 from weft.collectives.mpi.clock import Step
 from weft.collectives.mpi.interconnect import FabricInterconnect
 from weft.collectives.mpi.libraries import library
-from weft.collectives.mpi.message import Messages, loopback
+from weft.collectives.mpi.message import Messages, loopback, uses_datagrams
 from weft.collectives.mpi.times import times
 from weft.collectives.ranks import Ranks, place
 from weft.collectives.schedules.knomial import tree_barrier
@@ -320,25 +320,59 @@ def test_a_stream_over_tcp_takes_a_processor_for_each_message(placed):
     ranks = placed("star:hosts=2,speed=100GbE")
     (stream,) = values(ranks, "bw", only=(1024,), options=Options(network=Network.TCP)).rows
     assert stream.value < 1024 / times().tcp.stream_us
-    assert any("no published bandwidth over TCP" in remark for remark in stream.remarks)
+    assert stream.kind[0] == "bandwidth over TCP"
 
 
-def test_noise_of_virtual_machines_grows_with_the_ranks_beyond_the_quiet_ones(placed):
-    ranks, constants = placed("fat-tree:hosts=16,server=host-hdr,radix=36"), times().virtual
-    bare, virtual = (values(ranks, "allreduce", only=(8,), ppn=64, virtual=flag).rows[0] for flag in (False, True))
-    assert virtual.value - bare.value == pytest.approx(constants.rank_us * (1024 - constants.quiet_ranks))
-    assert virtual.kind[0] == "collectives between many virtual machines"
-    with pytest.raises(ConfigError, match="--virtual: virtual machines change collectives"):
-        values(ranks, "allreduce", only=(8,), virtual=True)
-    with pytest.raises(ConfigError, match="--virtual: machines with TCP are virtual anyway"):
-        values(
-            placed("fat-tree:hosts=16,speed=100GbE,radix=36"),
-            "allreduce",
-            ppn=64,
-            only=(8,),
-            virtual=True,
-            options=Options(network=Network.TCP),
-        )
+def test_collectives_in_pods_wait_by_the_square_of_the_servers(placed):
+    ranks = placed("fat-tree:hosts=16,server=host-hdr,radix=36")
+    bare, pods = (values(ranks, "allreduce", only=(8,), ppn=4, pods=flag).rows[0] for flag in (False, True))
+    assert pods.value - bare.value == pytest.approx(times().pods.square_us * 16**2)
+    assert pods.kind[0] == "collectives in pods"
+    with pytest.raises(ConfigError, match="--pods: pods change collectives between servers"):
+        values(ranks, "latency", only=(8,), pods=True)
+    with pytest.raises(ConfigError, match="--pods"):
+        values(placed("star:hosts=1"), "allreduce", only=(8,), ppn=4, pods=True)
+
+
+def test_a_stream_in_pods_takes_two_network_stacks(placed):
+    ranks, tcp = placed("star:hosts=2,speed=100GbE"), Options(network=Network.TCP)
+    bare, pods = (values(ranks, "bw", only=(8,), pods=flag, options=tcp).rows[0] for flag in (False, True))
+    assert 8 / pods.value - 8 / bare.value == pytest.approx(times().pods.stream_us, rel=0.01)
+
+
+def test_datagrams_begin_beyond_256_ranks_without_dynamic_connections(placed):
+    ranks = placed("fat-tree:hosts=16,server=host-hdr,radix=36")
+    bare, datagrams = (values(ranks, "allreduce", only=(8,), ppn=17, ucx_tls=tls).rows[0] for tls in ("", "ud,rc,sm"))
+    assert datagrams.value - bare.value == pytest.approx(times().datagrams.rank_us * 272)
+    assert datagrams.kind[0] == "collectives over datagrams"
+
+
+@pytest.mark.parametrize(
+    ("ucx_tls", "n_ranks", "datagrams"),
+    [
+        ("ud,rc,sm", 257, True),
+        ("ud_x,rc_mlx5,sm", 512, True),
+        ("ud,rc,sm", 256, False),
+        ("ud,dc,sm", 512, False),
+        ("rc,sm", 512, False),
+        ("ib,sm", 512, False),
+        ("^dc", 512, True),
+        ("^dc,ud", 512, False),
+        ("", 512, False),
+    ],
+)
+def test_ucx_takes_datagrams_only_where_nothing_else_scales(ucx_tls, n_ranks, datagrams):
+    assert uses_datagrams(ucx_tls, n_ranks) is datagrams
+
+
+def test_long_messages_over_efa_wait_for_each_window(placed):
+    ranks, srd = placed("star:hosts=2,server=host-efa"), times().srd
+    sizes = (1, *(n * srd.window_bytes for n in (1, 2, 3)))
+    one, first, second, third = (row.value for row in values(ranks, "latency", only=sizes).rows)
+    assert first > 3 * one
+    assert second - first == pytest.approx(third - second, rel=0.01)
+    line_us = srd.window_bytes / 12.2e3  # 100 Gb/s with headers
+    assert second - first == pytest.approx(2 * one + line_us, rel=0.05)
 
 
 def test_programs_have_the_sizes_of_osu():

@@ -1,9 +1,9 @@
 """The band around a figure, by the errors of published figures (`weft.calibration.conformal`).
 
-A class is a test and its transport; collectives on many ranks of virtual machines are a class of their own. A class has
-separate bands for small and large messages. Single messages, collectives, and collectives between many virtual machines
-have bands by their own errors only. mpi_times.toml contains the bands, and a test computes them again. Beyond
-the published numbers of ranks the upper end grows with the ranks: a delay of one of n ranks delays all.
+A class is a test and its transport; collectives in pods of Kubernetes, and by datagrams of UCX, are classes of their
+own. A class has separate bands for small and large messages. Single messages, collectives, and those two kinds of
+collectives have bands by their own errors only. mpi_times.toml contains the bands, and a test computes them again.
+Beyond the published numbers of ranks the upper end grows with the ranks: a delay of one of n ranks delays all.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from weft.collectives.mpi.times import Band
 SMALL_BYTES = 2048  # up to which latency is what counts
 _SMALL, _LARGE = "up to 2 KiB", "from 4 KiB on"
 _WIDE = 10.0
-_MANY = "between many virtual machines"
+IN_PODS, OVER_DATAGRAMS = "in pods", "over datagrams"
 _COLLECTIVES, _MESSAGES = "any collectives", "any messages"  # the bands of classes without published figures
 
 
@@ -30,10 +30,9 @@ class RankedFigure(Published, Protocol):
     def ranks(self) -> int: ...
 
 
-def kind_of(test: str, size_bytes: int, carrier: str, *, noisy: bool = False) -> tuple[str, ...]:
-    """Return the properties of a kind, the most important first; `noisy`: many ranks of virtual machines."""
-    over = _MANY if noisy else f"over {carrier}"
-    return f"{test} {over}", _SMALL if size_bytes <= SMALL_BYTES else _LARGE
+def kind_of(test: str, size_bytes: int, place: str) -> tuple[str, ...]:
+    """Return the properties of a kind, the most important first; `place`: "over TCP", "in pods"."""
+    return f"{test} {place}", _SMALL if size_bytes <= SMALL_BYTES else _LARGE
 
 
 def draw(figures: Iterable[RankedFigure]) -> dict[str, Band]:
@@ -52,7 +51,7 @@ def draw(figures: Iterable[RankedFigure]) -> dict[str, Band]:
 def _family(kind: tuple[str, ...]) -> str:
     """Return the name of the tests whose errors have a part in the bands of a kind."""
     if kind[0].startswith("collectives"):
-        return f"{_COLLECTIVES} {_MANY}" if kind[0].endswith(_MANY) else _COLLECTIVES
+        return f"{_COLLECTIVES} that wait" if kind[0].endswith((IN_PODS, OVER_DATAGRAMS)) else _COLLECTIVES
     return _MESSAGES
 
 

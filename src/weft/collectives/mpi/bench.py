@@ -12,20 +12,20 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Self
 
 import numpy as np
 
 from weft.collectives.kinds import Collective
 from weft.collectives.mpi import clock
-from weft.collectives.mpi.band import find_band, kind_of, remarks
+from weft.collectives.mpi.band import IN_PODS, OVER_DATAGRAMS, find_band, kind_of, remarks
 from weft.collectives.mpi.choose import find_coll
 from weft.collectives.mpi.clock import Step
 from weft.collectives.mpi.collective import after_barrier, collective_us
 from weft.collectives.mpi.interconnect import FabricInterconnect, Interconnect
 from weft.collectives.mpi.libraries import Library, library
-from weft.collectives.mpi.message import Floats, Messages, loopback, reaches_others
+from weft.collectives.mpi.message import SRD, Floats, Messages, loopback, reaches_others, uses_datagrams
 from weft.collectives.mpi.times import Band, times
 from weft.collectives.ranks import Ranks
 from weft.collectives.schedules.knomial import knomial_broadcast, knomial_reduce
@@ -96,7 +96,7 @@ class Settings:
     cached: bool = True  # registered memory is kept from message to message
     ucx_tls: str = ""  # as UCX_TLS; "": all that there are
     map_by: str = "slot"  # or node: how ranks are laid out
-    virtual: bool = False  # servers are virtual machines, as those of TCP's constants and of clouds' adapters are
+    pods: bool = False  # processes run in pods of Kubernetes
     together: bool = False  # all ranks begin at once; else as they leave the barrier that OSU's programs call before
     options: Options = field(default_factory=Options)
 
@@ -181,8 +181,8 @@ def run(ranks: Ranks, settings: Settings, progress: Callable[[int, int], None] |
         raise ConfigError(f"osu_{settings.test} needs two processes: give two servers, or --ppn 2")
     if settings.sharp:
         interconnect.refuse_sharp()
-    if settings.virtual:
-        _check_virtual(settings, interconnect)
+    if settings.pods:
+        _check_pods(settings, interconnect)
     if len(ranks.servers) > 1 and not reaches_others(settings.ucx_tls):
         raise ConfigError(f"--UCX_TLS {settings.ucx_tls}: nothing carries messages between servers: give ib or tcp too")
     alone = loopback(settings.ucx_tls)
@@ -217,7 +217,7 @@ def _row(
         took, how = _sharp_us(kind, interconnect, messages, size_bytes), "SHARP"
     else:
         took, how = collective_us(kind, size_bytes, messages, chosen, begun, settings.component)
-    took = took + _noise_us(settings, interconnect)
+    took = took + _wait_us(settings, interconnect)
     value = float(took.mean())
     alike, band, doubts = _band(settings, interconnect, size_bytes)
     return Row(
@@ -233,23 +233,24 @@ def _row(
     )
 
 
-def _check_virtual(settings: Settings, interconnect: Interconnect) -> None:
-    """Raise ConfigError if virtual machines would make no difference."""
-    quiet = times().virtual.quiet_ranks
-    if settings.test.collective is None or interconnect.n_servers == 1 or interconnect.n_ranks <= quiet:
-        raise ConfigError(
-            f"--virtual: virtual machines change collectives between servers on more than {quiet} ranks: leave it out"
-        )
-    if _noise_us(replace(settings, virtual=False), interconnect):
-        raise ConfigError(f"--virtual: machines with {interconnect.carrier} are virtual anyway: leave it out")
+def _check_pods(settings: Settings, interconnect: Interconnect) -> None:
+    """Raise ConfigError if pods would make no difference."""
+    stream = settings.test.is_bandwidth and interconnect.network is Network.TCP
+    if interconnect.n_servers == 1 or (settings.test.collective is None and not stream):
+        raise ConfigError("--pods: pods change collectives between servers, and bandwidth over TCP: leave it out")
 
 
-def _noise_us(settings: Settings, interconnect: Interconnect) -> float:
-    """Return the noise of virtual machines in a collective between several servers."""
-    entry = interconnect.fabric_entry
-    in_cloud = interconnect.network is Network.TCP or (entry is not None and entry.virtual)
-    virtual = settings.virtual or in_cloud
-    return times().virtual.noise_us(interconnect.n_ranks) if virtual and interconnect.n_servers > 1 else 0.0
+def _wait_us(settings: Settings, interconnect: Interconnect) -> float:
+    """Return how long a collective between servers waits for nodes that run more than the job, and for datagrams."""
+    if interconnect.n_servers == 1:
+        return 0.0
+    pods_us = times().pods.square_us * interconnect.n_servers**2 if settings.pods else 0.0
+    lost_us = times().datagrams.rank_us * interconnect.n_ranks if _by_datagrams(settings, interconnect) else 0.0
+    return pods_us + lost_us
+
+
+def _by_datagrams(settings: Settings, interconnect: Interconnect) -> bool:
+    return interconnect.network is not Network.TCP and uses_datagrams(settings.ucx_tls, interconnect.n_ranks)
 
 
 def _band(
@@ -259,9 +260,10 @@ def _band(
     test = settings.test
     word = "bandwidth" if test.is_bandwidth else "latency" if test is Test.LATENCY else "collectives"
     n_ranks = 2 if test.collective is None else interconnect.n_ranks
-    carrier = interconnect.carrier if interconnect.n_servers > 1 else "shared memory"
-    noisy = test.collective is not None and _noise_us(settings, interconnect) > 0
-    kind = kind_of(word, size_bytes, carrier, noisy=noisy)
+    place = f"over {interconnect.carrier}" if interconnect.n_servers > 1 else "over shared memory"
+    if test.collective is not None and interconnect.n_servers > 1:
+        place = IN_PODS if settings.pods else OVER_DATAGRAMS if _by_datagrams(settings, interconnect) else place
+    kind = kind_of(word, size_bytes, place)
     band = find_band(kind, n_ranks, times().band)
     return kind, band, tuple(remarks(kind, n_ranks, times().band))
 
@@ -285,7 +287,7 @@ def _point_to_point(settings: Settings, interconnect: FabricInterconnect, messag
         busy = (float(cost.send[0]), float(cost.receive[0]))
         idle_us = float(messages.inside(np.ones(1)).flight[0]) if inside else float(interconnect.lone_us(1.0))
         link_us = float(cost.flight[0]) - idle_us if inside else size_bytes * interconnect.us_per_byte
-        stack_us = times().tcp.stream_us if not inside and interconnect.network is Network.TCP else 0.0
+        stack_us = 0.0 if inside else _stack_us(settings, interconnect)
         gap_us = max((sum(busy) if both_ways == 2 else max(busy)) + both_ways * stack_us, link_us)
         window_us = settings.window * gap_us + took_us + float(cost.total[1])
         value = both_ways * settings.window * size_bytes / window_us
@@ -303,6 +305,13 @@ def _point_to_point(settings: Settings, interconnect: FabricInterconnect, messag
         kind=kind,
         remarks=doubts,
     )
+
+
+def _stack_us(settings: Settings, interconnect: Interconnect) -> float:
+    """Return the time of a processor for each message of a stream, beside the library's."""
+    if interconnect.network is Network.TCP:
+        return times().tcp.stream_us + (times().pods.stream_us if settings.pods else 0.0)
+    return times().srd.stream_us if interconnect.carrier == SRD else 0.0
 
 
 def _protocol(request_us: float) -> str:

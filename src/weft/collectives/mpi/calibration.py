@@ -43,7 +43,7 @@ class Run(PublishedRun, frozen=True, forbid_unknown_fields=True, kw_only=True):
     mpi: str = "openmpi"
     coll: str = ""
     ucx_tls: str = ""
-    virtual: bool = False
+    pods: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +89,7 @@ def compare(run: Run) -> tuple[Figure, ...]:
         coll=run.coll,
         ucx_tls=run.ucx_tls,
         ppn=run.ppn,
-        virtual=run.virtual,
+        pods=run.pods,
         only=tuple(size_bytes for size_bytes, _ in run.rows),
         options=Options(network=run.network),
     )

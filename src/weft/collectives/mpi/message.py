@@ -2,7 +2,8 @@
 
     eager        the data goes at once: copied into a buffer of the library, and out of one at the other end
     rendezvous   a request goes first; the receiver answers, or reads the data itself. Nothing is copied, but the
-                 memory of both must be registered: kept in a cache, as all libraries do, or paid for every time
+                 memory of both must be registered: kept in a cache, as all libraries do, or paid for every time.
+                 Over EFA the receiver grants one window of the data after the other
 
     |-- send_us + copy --|------- link -------|-- receive_us + copy --|                                    eager
     |-- send_us --|- link of a request -|- rendezvous_us -|------- link -------|-- receive_us --|          rendezvous
@@ -24,6 +25,7 @@ from weft.errors import find_named
 from weft.sim.engine import Network
 
 Floats = NDArray[np.float64]
+SRD = "SRD"  # EFA's transport
 _MAPPED = frozenset(("posix", "sysv", "xpmem"))  # shared memory that carries any message; cma and knem only long ones
 _RDMA = (
     "rc",
@@ -55,6 +57,16 @@ def loopback(ucx_tls: str) -> bool:
     names = ucx_tls.removeprefix("^").split(",")
     named = frozenset[str]().union(*(find_named("transport of UCX_TLS", each, _TLS) for each in names))
     return named == _MAPPED if ucx_tls.startswith("^") else not named
+
+
+def uses_datagrams(ucx_tls: str, n_ranks: int) -> bool:
+    """Return whether UCX sends by datagrams: so many ranks, and no dynamically connected transport (dc)."""
+    if not ucx_tls or n_ranks <= times().datagrams.most_connected:
+        return False
+    kinds = {name.split("_")[0] for name in ucx_tls.lower().removeprefix("^").split(",")}
+    if ucx_tls.startswith("^"):
+        return "dc" in kinds and not kinds & {"ud", "ib"}
+    return "ud" in kinds and not kinds & {"dc", "ib", "all"}
 
 
 def reaches_others(ucx_tls: str) -> bool:
@@ -103,6 +115,8 @@ class Messages:
         request = np.asarray(self.interconnect.lone_us(1.0)) + more_us
         if self.interconnect.network is Network.TCP:
             return self._over_tcp(constants, size_bytes, flight, request)
+        if self.interconnect.carrier == SRD:
+            return self._over_srd(constants, size_bytes, flight, request)
         message = constants.message
         eager = size_bytes <= self.rules.eager_bytes
         piece = np.where(eager, np.minimum(size_bytes, message.copy_bytes), 0) / message.copy_gbyte_s / 1e3
@@ -131,6 +145,20 @@ class Messages:
             ready=np.where(eager, 0.0, request + tcp.rendezvous_us),
             flight=flight,
             receive=tcp.receive_us + copied / 2,
+        )
+
+    def _over_srd(self, constants: MpiTimes, size_bytes: Floats, flight: Floats, request: Floats) -> Cost:
+        """Return the cost over EFA: beyond the eager limit the receiver grants one window after the other."""
+        message, srd = constants.message, constants.srd
+        eager = size_bytes <= srd.eager_bytes
+        n_windows = np.ceil(size_bytes / srd.window_bytes)
+        copied = np.where(eager, np.minimum(size_bytes, message.copy_bytes), 0) / message.copy_gbyte_s / 1e3
+        return Cost(
+            send=message.send_us + copied,
+            request=np.where(eager, 0.0, request),
+            ready=np.where(eager, 0.0, request),
+            flight=flight + np.where(eager, 0.0, (n_windows - 1) * 2 * request),
+            receive=message.receive_us + copied,
         )
 
     def inside(self, size_bytes: Floats, sharing: Floats | float = 1.0) -> Cost:

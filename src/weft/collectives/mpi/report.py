@@ -59,7 +59,7 @@ def where(table: Table) -> str:
     more = [f"UCX_TLS={settings.ucx_tls}"] if settings.ucx_tls else []
     more += ["mapped by node"] if settings.by_node else []
     more += ["SHARP"] if settings.sharp else []
-    more += ["virtual machines"] if settings.virtual else []
+    more += ["pods"] if settings.pods else []
     return f"{', '.join(words)} of {table.ranks.fabric.spec}{network}{''.join(f', {extra}' for extra in more)}"
 
 
@@ -79,7 +79,7 @@ def report(table: Table) -> dict[str, Any]:
         "UCX_TLS": settings.ucx_tls,
         "map_by": settings.map_by,
         "sharp": settings.sharp,
-        "virtual": settings.virtual,
+        "pods": settings.pods,
         "registration_cache": settings.cached,
         "window": settings.window,
         "network": table.network,

@@ -61,13 +61,20 @@ class Sharp(Sourced, frozen=True, forbid_unknown_fields=True, kw_only=True):
     rate: float
 
 
-class Virtual(Sourced, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    rank_us: float
-    quiet_ranks: int
+class Srd(Sourced, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    eager_bytes: int
+    window_bytes: int
+    stream_us: float
 
-    def noise_us(self, n_ranks: int) -> float:
-        """Return the time that all ranks wait for those whose processor was away."""
-        return self.rank_us * max(n_ranks - self.quiet_ranks, 0)
+
+class Datagrams(Sourced, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    rank_us: float
+    most_connected: int
+
+
+class Pods(Sourced, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    square_us: float
+    stream_us: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +93,9 @@ class MpiTimes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     shared: Shared
     adapter: Adapter
     sharp: Sharp
-    virtual: Virtual
+    srd: Srd
+    datagrams: Datagrams
+    pods: Pods
     band: dict[str, Band]
 
     def stream_gbyte_s(self, adapter: str) -> float:
