@@ -1,5 +1,6 @@
 """A fault in the middle of a job: routes of before and after, moments of retries, and jobs that end."""
 
+from functools import cache
 from math import inf
 
 import numpy as np
@@ -29,11 +30,13 @@ def step_on(fabric: Fabric) -> Step:
     return run_step(find("llama3-8b"), LAYOUT, Gpu.of("H100"), OverFabric(place(fabric), LAYOUT))
 
 
-BEFORE = step_on(ROUTING.fabric)
+@cache
+def before() -> Step:
+    return step_on(ROUTING.fabric)
 
 
 def hurt(fault: str, **given) -> Disturbance:
-    return disturb(ROUTING, parse_fault(fault), step_on, before=BEFORE, **given)
+    return disturb(ROUTING, parse_fault(fault), step_on, before=before(), **given)
 
 
 def test_a_slow_cable_makes_the_step_of_all_longer_by_what_its_collectives_take_longer():
@@ -43,9 +46,9 @@ def test_a_slow_cable_makes_the_step_of_all_longer_by_what_its_collectives_take_
     assert slow.survives
     assert slow.changed_entries == 0
     assert slow.under is not None
-    assert slow.under.parts["dp"] > 2 * BEFORE.parts["dp"]
+    assert slow.under.parts["dp"] > 2 * before().parts["dp"]
     for part in ("products", "attention", "memory", "tp"):
-        assert slow.under.parts[part] == BEFORE.parts[part]
+        assert slow.under.parts[part] == before().parts[part]
     slower = hurt("slow:dgx1/mlx5_0/1=4xEDR")
     assert slower.slowdown > slow.slowdown > 1
 
@@ -70,7 +73,7 @@ def test_a_cable_between_switches_that_is_gone_hurts_less_than_one_that_is_slow(
 def test_a_dead_spine_is_led_around_and_its_routes_are_shared():
     observed = []
     dead = disturb(
-        ROUTING, parse_fault("dead:spine1"), lambda fabric: observed.append(fabric) or step_on(fabric), before=BEFORE
+        ROUTING, parse_fault("dead:spine1"), lambda fabric: observed.append(fabric) or step_on(fabric), before=before()
     )
     assert check(observed[0], hosts_only=True).ok
     assert 0 < dead.changed_entries < ROUTING.tables.lft.size / 2
@@ -107,7 +110,7 @@ def test_a_job_that_lost_an_adapter_restarts_with_seven_of_eight_rails():
     cut = hurt("cut:dgx1/mlx5_0/1")
     assert (cut.survives, cut.under, cut.cut_off) == (False, None, ("dgx1/mlx5_0",))
     slow = hurt("slow:dgx1/mlx5_0/1=4xHDR")
-    assert cut.report()["restarted_step_s"] > 1.1 * BEFORE.step_s
+    assert cut.report()["restarted_step_s"] > 1.1 * before().step_s
     assert cut.report()["restarted_step_s"] == pytest.approx(slow.report()["under_step_s"], rel=0.01)
     assert hurt("flap:dgx1/mlx5_0/1@60s").restarted is None
 
@@ -127,7 +130,7 @@ def test_a_leaf_that_dies_ends_the_job():
 
 def test_the_last_spine_that_dies_ends_the_job_though_every_adapter_has_its_cable():
     last = route(kill(load("fat-tree:hosts=16,server=dgx-h100"), "spine2"))
-    dead = disturb(last, parse_fault("dead:spine1"), step_on, before=BEFORE)
+    dead = disturb(last, parse_fault("dead:spine1"), step_on, before=before())
     assert not dead.survives
     assert dead.under is None
     assert dead.cut_off == ()
