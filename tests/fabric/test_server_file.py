@@ -86,7 +86,7 @@ def test_fewer_devices_than_those_of_like_take_their_addresses_with_them(own: Pa
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [
-        ("gpus: 2", "devices: 2", ":2: 'devices' is not valid; expected the keys like, .*gpus"),
+        ("gpus: 2", "devices: 2", ":2: 'devices' is not valid; expected one of the keys like, .*gpus"),
         ("gpus: 2", "gpus: two", ":2: 'two' is not valid; expected a whole number"),
         ("gpus: 2", "gpus: 3", ":1[23]: .* expected gpu2 below a cpu or a PCIe switch: it has no parent"),
         ("gpus: 2", "gpus: 999", "'999' is not valid; expected a number from 0 to 576"),
@@ -119,7 +119,7 @@ def test_fewer_devices_than_those_of_like_take_their_addresses_with_them(own: Pa
         ('gpu0: "0000', 'gpu7: "0000', "'gpu7' is not valid; expected .*gpu0"),
         ("0000:1b:00.0", "1b", "a PCI address such as"),
         ("height_u: 4\n", "", "expected height_u as well; or like: dgx-h100"),
-        ("height_u: 4", "height_u: 4\nname: mine", "'name' is not valid; expected the keys like"),
+        ("height_u: 4", "height_u: 4\nname: mine", "'name' is not valid; expected one of the keys like"),
         (SMALL, "like: dgx-h10", "did you mean dgx-h100"),
         (SMALL, "like: other.yaml", "not another file"),
         (SMALL, "- 1", "a mapping: gpu, gpus"),

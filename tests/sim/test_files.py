@@ -109,11 +109,11 @@ def test_json_by_hand(star, tmp_path):
         ("h1,h2,1X,0,0", "size 1X", "8, 4K, 1M or 8G"),
         ("h1,h2,-5,0,0", "size -5", "8, 4K, 1M or 8G"),
         ("h1,h2,99999T,0,0", "size 99999T", "up to 4 TiB"),
-        ("h1,h2,1M,soon,0", "start_ns soon", "float"),
+        ("h1,h2,1M,soon,0", "start_ns soon", "a number"),
         ("h1,h2,1M,-1,0", "start_ns -1", ">= 0"),
         ("h1,h2,1M,nan,0", "start_ns nan", ""),
         ("h1,h2,1M,0,16", "sl 16", "<= 15"),
-        ("h1,h2,1M,0,x", "sl x", "int"),
+        ("h1,h2,1M,0,x", "sl x", "a whole number"),
         ("h1,h2,1M,0", "h1,h2,1M,0", "5 cells as in the first line, not 4"),
         ("h1,,1M,0,0", "h1,,1M,0,0", "a value for dst"),
         ('h1,"h2,1M,0,0', "unexpected end of data", "comma-separated"),
@@ -139,8 +139,8 @@ def test_a_bad_line_of_csv_is_named(star, tmp_path, line, read, expected):
         ("src,dst,size,src\n", 1, "src,dst,size,src", "column src only once"),
         ("src,dst,size,after\nh1,h2,8,1\n", 2, "after 1", "0 to 0; this is 0"),
         ("src,dst,size,after\nh1,h2,8,\nh2,h3,8,1\n", 3, "after 1", "this is 1"),
-        ("src,dst,size,after\nh1,h2,8,\nh2,h3,8,x\n", 3, "after x", "int"),
-        ("src,dst,size,operation\nh1,h2,8,push\n", 2, "operation push", "push"),
+        ("src,dst,size,after\nh1,h2,8,\nh2,h3,8,x\n", 3, "after x", "a whole number"),
+        ("src,dst,size,operation\nh1,h2,8,push\n", 2, "operation push", "read, send or write"),
     ],
 )
 def test_a_bad_csv_is_refused(star, tmp_path, text, line, read, expected):
@@ -155,14 +155,18 @@ def test_a_bad_csv_is_refused(star, tmp_path, text, line, read, expected):
 @pytest.mark.parametrize(
     ("text", "line", "words"),
     [
-        ('{"messages": [\n{"src": "h1", "dst": "h2", "size": 8},\n{"src": "h1"}]}', 3, "missing required field dst"),
+        ('{"messages": [\n{"src": "h1", "dst": "h2", "size": 8},\n{"src": "h1"}]}', 3, "a mapping with dst"),
         ('{"messages": [\n{"src": "h1", "dst": "h2", "size": 8, "sl": 77}]}', 2, "sl 77"),
-        ('{"messages": [\n{"src": "h1", "dst": "h2", "size": 8, "tag": 1}]}', 2, "unknown field tag"),
+        (
+            '{"messages": [\n{"src": "h1", "dst": "h2", "size": 8, "tag": 1}]}',
+            2,
+            "'tag' is not valid; expected one of the keys src, dst, size",
+        ),
         ('{"messages": [\n{"src": "h1", "dst": "h7", "size": 8}]}', 2, "h7"),
         ('{"messages": [\n{"src": "h1", "dst": "h2", "size": 8},\n]}', 3, "JSON"),
         ('{"messages": []}', None, "no message"),
-        ("[]", None, "expected object"),
-        ('{"mesages": []}', None, "mesages"),
+        ("[]", None, "expected a mapping"),
+        ('{"mesages": []}', None, "unknown key mesages; expected messages, or another of the keys"),
     ],
 )
 def test_a_bad_json_is_refused(star, tmp_path, text, line, words):

@@ -41,8 +41,9 @@ import msgspec
 from weft.errors import ConfigError
 from weft.fabric import catalog
 from weft.fabric.catalog.power import power_law
-from weft.fabric.files.lab.document import Document, Place
+from weft.fabric.files.lab.document import Document
 from weft.fabric.rates import Technology, parse_label
+from weft.schemas import Place
 
 _DEVICE = re.compile(r"[A-Za-z_][\w.-]*", re.ASCII)
 _BUS_ID = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]", re.IGNORECASE)

@@ -37,6 +37,7 @@ from weft.errors import ConfigError, FileError
 from weft.fabric.files.atomic import write_atomically
 from weft.fabric.files.text import is_stream, peek, read_text, suffix_of
 from weft.fabric.model import Fabric
+from weft.schemas import explain
 from weft.sim.connection_matrix import read_connection_matrix
 from weft.sim.goal import GOAL, format_goal
 from weft.sim.traffic import PATH_SL, Operation, Traffic, Transport, find_host_port
@@ -176,7 +177,9 @@ class _Json:
         try:
             self.head = msgspec.json.decode(self.text, type=_Document)
         except msgspec.ValidationError as error:
-            raise FileError(path, None, *_explain_error(error, "traffic")) from None
+            misfit = explain(error, _Document)
+            read = f"unknown key {misfit.place[-1]}" if misfit.is_key else "not a traffic file"
+            raise FileError(path, None, read, misfit.expected) from None
         except msgspec.DecodeError as error:
             place = str(error).rpartition("(byte ")[2].rstrip(")")
             line = self.text.count(b"\n", 0, int(place)) + 1 if place.isdecimal() else None
@@ -197,18 +200,15 @@ class _Json:
 
 def _refused(path: Path, line: int, error: msgspec.ValidationError, fields: object) -> FileError:
     """Return the error for a wrong field: its value and the rule."""
-    field_path, expected = _explain_error(error, "a message")
-    name = field_path.partition("[")[0]
-    value = fields.get(name, "") if isinstance(fields, dict) else fields
-    if isinstance(value, list):
-        value = " ".join(map(str, value))
-    return FileError(path, line, f"{name} {value}".strip(), expected)
-
-
-def _explain_error(error: msgspec.ValidationError, whole: str) -> tuple[str, str]:
-    """Split msgspec's ``Expected `int` >= 0 - at `$.sl` `` into the field, `sl`, and the rule."""
-    rule, _, place = str(error).replace("`", "").partition(" - at ")
-    return place.strip().removeprefix("$").removeprefix(".") or whole, rule[:1].lower() + rule[1:]
+    misfit = explain(error, Message)
+    if misfit.is_key:
+        read = str(misfit.place[-1])
+    elif misfit.place and isinstance(fields, dict):
+        value = fields[misfit.place[0]]
+        read = f"{misfit.place[0]} {' '.join(map(str, value)) if isinstance(value, list) else value}"
+    else:
+        read = msgspec.json.encode(fields).decode()
+    return FileError(path, line, read, misfit.expected)
 
 
 def _traffic(

@@ -33,7 +33,8 @@ from typing import Any, Literal
 import msgspec
 
 from weft.errors import ConfigError
-from weft.fabric.files.lab.document import Document, Place
+from weft.fabric.files.lab.document import Document
+from weft.schemas import Place
 from weft.tenants.partitions import FIRST_P_KEY, LAST_P_KEY
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,30}")  # OpenSM reads 31 characters of a partition's name

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 
 from weft.errors import ConfigError, UnknownName, find_named
 from weft.fabric.files.hostlist import expand
-from weft.fabric.files.lab.document import Place
 from weft.ids import Guid
+from weft.schemas import Place
 from weft.tenants.intent import IntentError, Members
 from weft.tenants.partitions import Allocation, Inventory
 

@@ -124,6 +124,7 @@ def test_a_device_without_a_port_takes_its_first_free_network_port(read):
 def test_a_lab_starts_from_a_topology_and_adds_to_it(read):
     fabric = read("""
         topology: star:hosts=4,radix=8
+        format: 1
         nodes:
           monitor: {server: host}
           leaf1: {description: "the old one", lid: 3}
@@ -290,6 +291,7 @@ def test_toml_has_lines_too(read, text, line):
 def test_a_small_tree_is_pleasant_to_read():
     expected = """\
         # A weft lab file, from fat-tree:hosts=12,switch=QM9700,radix=8
+        format: 1
         nodes:
           h1..12: {server: host}
           leaf1..3: {model: QM9700, ports: 8}

@@ -21,7 +21,7 @@ from weft.errors import ConfigError, FileError
 from weft.fabric import catalog
 from weft.fabric.files import nccl_dump, nvidia_smi, rocm_smi
 from weft.fabric.files.hostlist import natural
-from weft.fabric.files.lab.document import Document
+from weft.fabric.files.lab.document import FORMAT, Document
 from weft.fabric.files.parts import Machine
 from weft.fabric.files.text import peek, read_text
 from weft.fabric.rates import parse_label
@@ -166,7 +166,7 @@ def _tree(machine: Machine, devices: Collection[str]) -> dict[str, list[str]]:
 
 
 def _lines(path: Path, keys: dict[str, Any]) -> list[str]:
-    lines = [f"# From {path.name}. Check the models and height_u; processors are NUMA domains."]
+    lines = [f"# From {path.name}. Check the models and height_u; processors are NUMA domains.", f"format: {FORMAT}"]
     for key, value in keys.items():
         if isinstance(value, dict):
             lines.append(f"{key}:")

@@ -35,10 +35,11 @@ from typing import Any
 from weft.errors import ConfigError
 from weft.fabric import faults
 from weft.fabric.build import FabricBuilder
-from weft.fabric.files.lab.document import Document, Place, Struct
+from weft.fabric.files.lab.document import Document, Struct
 from weft.fabric.files.lab.links import plug
 from weft.fabric.files.lab.nodes import add_nodes
 from weft.fabric.model import Fabric
+from weft.schemas import Place
 
 __all__: list[str] = []
 

@@ -1,12 +1,13 @@
 """A YAML or TOML file as plain data with line numbers, so that errors name the line.
 
+Every such file may begin with `format: 1`, the version of its format; docs/compatibility.md has the rules.
+
 YAML scalars are read as text: `no`, `1e-9` and `12:30` are not converted as YAML 1.1 would; the schema decides which
 values are numbers. Aliases, tags and duplicate keys are refused.
 """
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -17,8 +18,8 @@ import msgspec
 
 from weft.errors import ConfigError, FileError
 from weft.fabric.files.text import read_text
+from weft.schemas import Place, explain, keys_like
 
-Place = tuple[str | int, ...]  # keys and indices from the top: ("links", 3, "speed")
 T = TypeVar("T")
 
 
@@ -26,9 +27,9 @@ class Struct(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """The schema of a mapping in the file."""
 
 
+FORMAT = 1  # the newest format of files that this weft reads, and the one that it writes
 _MAX_DEPTH = 10
 _NULLS = ("", "~", "null")
-_WORDS = {"int": "a whole number", "float": "a number", "str": "a text", "array": "a list", "object": "a mapping"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +39,16 @@ class Document:
     text: str
     lines: dict[Place, int] = field(default_factory=dict)  # of YAML; TOML's are searched for when needed
     is_toml: bool = False
+
+    def __post_init__(self) -> None:
+        """Remove the version of the format, or refuse a newer one before its keys are read."""
+        if not isinstance(self.data, dict) or "format" not in self.data:
+            return
+        if not 1 <= self.convert(("format",), int) <= FORMAT:
+            self.refuse(
+                ("format",), f"{FORMAT}, the format of files that this weft reads: upgrade weft for a newer one"
+            )
+        del self.data["format"]
 
     @classmethod
     def load(cls, path: Path, otherwise: str = ".yaml") -> Document:
@@ -62,10 +73,8 @@ class Document:
 
     def refuse_key(self, place: Place, allowed: Iterable[str]) -> NoReturn:
         """Raise FileError for an unknown key, with the nearest known one."""
-        key, allowed = str(place[-1]), list(allowed)
-        near = difflib.get_close_matches(key, allowed, n=1)
-        hint = f"{near[0]}, or another " if near else ""
-        raise FileError(self.path, self.line(place), key, f"{hint}of the keys {', '.join(allowed)}".removeprefix("of "))
+        key = str(place[-1])
+        raise FileError(self.path, self.line(place), key, keys_like(key, allowed))
 
     def convert(self, place: Place, type_: type[T], *, strict: bool = False) -> T:
         """Convert the value at a place to a type, or raise FileError for the part that differs: "1" is no number."""
@@ -73,18 +82,11 @@ class Document:
         try:
             return msgspec.convert(value, type_, strict=strict, str_keys=True)
         except msgspec.ValidationError as error:
-            message, _, where = str(error).partition(" - at `")
-            self._explain(place, (*place, *_inner_place(where.rstrip("`"))), message, type_)
-
-    def _explain(self, outer: Place, place: Place, message: str, type_: type[Any]) -> NoReturn:
-        if unknown := re.search(r"unknown field `(.*)`", message, re.DOTALL):
-            self.refuse_key((*place, unknown[1]), getattr(type_, "__struct_encode_fields__", ()))
-        if missing := re.search(r"missing required field `(.*)`", message):
-            self.refuse(outer, f"a mapping with {missing[1]}")
-        if message.startswith("Invalid RFC3339 encoded date"):
-            self.refuse(place, "a date: 2026-11-02")
-        message = message.removeprefix("Expected ").partition(", got ")[0]
-        self.refuse(place, re.sub(r"`([^`]*)`", lambda match: _in_words(match[1]), message))
+            misfit = explain(error, type_)
+            at = (*place, *misfit.place)
+            raise FileError(
+                self.path, self.line(at), str(at[-1]) if misfit.is_key else self.spell(at), misfit.expected
+            ) from None
 
     def at(self, place: Place) -> Any:
         value = self.data
@@ -115,20 +117,6 @@ def _spell(value: Any) -> str:
     if isinstance(value, list):
         return f"[{', '.join(map(_spell, value))}]"
     return "an empty value" if value is None else str(value)
-
-
-def _inner_place(where: str) -> Place:
-    """Return the keys and indices of msgspec's `$.ends[0]`; `[...]` is a key that it does not name."""
-    inner: list[str | int] = []
-    for key, index in re.findall(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]", where):
-        if index == "...":
-            break
-        inner.append(key or int(index))
-    return tuple(inner)
-
-
-def _in_words(types: str) -> str:
-    return " or ".join(_WORDS.get(name, name) for name in types.split(" | ") if name != "null")
 
 
 # -- YAML ----------------------------------------------------------------------------------------------------------

@@ -12,11 +12,12 @@ import numpy as np
 from weft.errors import ConfigError, UnknownName
 from weft.fabric import catalog
 from weft.fabric.columns import LinkColumns
-from weft.fabric.files.lab.document import Document, Place, Struct
+from weft.fabric.files.lab.document import Document, Struct
 from weft.fabric.files.lab.ranges import expand
 from weft.fabric.kinds import Medium, NodeKind
 from weft.fabric.model import Fabric
 from weft.fabric.rates import Speed, parse_label
+from weft.schemas import Place
 
 Model = catalog.Switch | catalog.Adapter
 

@@ -14,13 +14,14 @@ from numpy.typing import NDArray
 from weft.errors import ConfigError, UnknownName
 from weft.fabric import catalog
 from weft.fabric.build import MAX_PORTS, FabricBuilder
-from weft.fabric.files.lab.document import Document, Place, Struct
+from weft.fabric.files.lab.document import Document, Struct
 from weft.fabric.files.lab.links import find_model, join, kind_of, ports_of
 from weft.fabric.files.lab.ranges import expand
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
 from weft.fabric.servers import add_servers
 from weft.ids import Guid, Lid
+from weft.schemas import Place
 
 KINDS = {kind.name.lower(): kind for kind in NodeKind}
 T = TypeVar("T")

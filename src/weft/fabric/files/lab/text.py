@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from weft.errors import ConfigError
 from weft.fabric import catalog
 from weft.fabric.build import FabricBuilder
-from weft.fabric.files.lab.document import Document
+from weft.fabric.files.lab.document import FORMAT, Document
 from weft.fabric.files.lab.links import Device, default_line, devices, find_model, kind_of, ports_of
 from weft.fabric.files.lab.nodes import build_defaults, default_box
 from weft.fabric.files.lab.ranges import RANGE, compress, runs
@@ -46,7 +46,8 @@ def spell(fabric: Fabric) -> str:
     entries = _entries(fabric, whole)
     _add_identity(fabric, entries)
     cables = _cables(fabric, whole)
-    lines = [f"# A weft lab file, from {''.join(map(_quoted, fabric.spec))}", "nodes:" if entries else "nodes: {}"]
+    lines = [f"# A weft lab file, from {''.join(map(_quoted, fabric.spec))}", f"format: {FORMAT}"]
+    lines.append("nodes:" if entries else "nodes: {}")
     lines += [f"  {_scalar(name)}: {_flow(entry)}" for name, entry in _nodes_in_ranges(entries)]
     lines.append("links:" if cables[0] else "links: []")
     lines += [f"  - {cable}" for cable in _cables_in_ranges(*cables)]
