@@ -9,6 +9,7 @@ import weft
 from weft.errors import ConfigError
 from weft.fabric.joined_subnets import join_subnets
 from weft.fabric.kinds import NodeKind
+from weft.fabric.planes import expand
 from weft.fabric.subnets import choose_router
 from weft.fabric.tables import NO_ROUTE
 from weft.routing.engine import Options
@@ -38,6 +39,23 @@ def test_one_subnet_and_unrouted_subnets_stay_as_they_are():
     star, unrouted = weft.route("star:hosts=4").fabric, weft.load("subnets:2,of=star:hosts=2")
     assert join_subnets(star) is star
     assert join_subnets(unrouted) is unrouted
+
+
+def test_planes_that_differ_are_joined_each_by_itself():
+    """A host has lost its cable in plane 2, so the addresses of that plane are others than those of plane 1."""
+    whole = expand(weft.load("subnets:2,of=star:hosts=2,planes=2")).without("p2-s1-leaf1/1")
+    joined = join_subnets(route(whole).fabric)
+    names = [f"s{subnet}-h{host}/{plane}" for plane in (1, 2) for subnet in (1, 2) for host in (1, 2)]
+    hosts = [joined.find_port(name).slot for name in names]
+    address = joined.tables.lid[hosts]
+    assert address[4] == 0
+    assert len(set(address[:4])) == 4
+    assert len(set(address[4:])) == 4
+    leaves = [joined.node_index[f"p{plane}-s2-leaf1"] for plane in (1, 2)]
+    routes = joined.tables.lft[joined.tables.switch_row[leaves]]
+    assert routes[0, address[:4]].tolist() == [3, 3, 1, 2]
+    assert routes[1, address[5:]].tolist() == [3, 1, 2]
+    assert joined.tables.subnet[hosts].tolist() == [1, 1, 2, 2] * 2
 
 
 def test_blocks_of_lids_stay_aligned():

@@ -7,7 +7,6 @@ import pytest
 import weft
 from weft.errors import ConfigError
 from weft.fabric.build import FabricBuilder
-from weft.fabric.joined_subnets import join_subnets
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
 from weft.fabric.planes import expand
@@ -122,5 +121,3 @@ def test_planes_of_several_subnets_are_routed_and_proved_each():
     broken = whole.without("p2-s1-leaf1/1")
     both = check_subnets(route(broken).fabric)
     assert (len(both.subnets), both.routers, both.ok) == (4, 2, True)
-    with pytest.raises(ConfigError, match="planes that differ, which is not simulated"):
-        join_subnets(route(broken).fabric)

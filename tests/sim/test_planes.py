@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import weft
-from weft.errors import ConfigError
+from weft.errors import ConfigError, SubnetError
 from weft.fabric.model import Fabric
 from weft.sim.engine import Options
 from weft.sim.engines import ENGINES
@@ -106,12 +106,20 @@ def test_a_choice_of_planes_needs_planes() -> None:
 
 
 def test_hosts_without_a_common_plane_cannot_talk() -> None:
-    from weft.errors import SubnetError
-
     fabric = routed("star:hosts=3,planes=2", "h1/1", "h2/2")
     with pytest.raises(SubnetError, match=r"h1/2 and h2/1 have no plane in common"):
         arrival_ps(fabric, [("h1", "h2", SIZE)])
     assert arrival_ps(fabric, [("h1", "h3", SIZE)]) > 0
+
+
+def test_a_plane_without_a_way_through_its_router_costs_its_share_between_subnets_alone() -> None:
+    spec = "subnets:2,of=star:hosts=4,planes=2"
+    whole, broken = routed(spec), routed(spec, "p2-router1/1")
+    across, within = [("s1-h1", "s2-h1", SIZE)], [("s1-h1", "s1-h2", SIZE)]
+    assert arrival_ps(broken, across) == pytest.approx(2 * arrival_ps(whole, across), rel=0.02)
+    assert arrival_ps(broken, within) == arrival_ps(whole, within)
+    with pytest.raises(SubnetError, match=r"s1-h1/1 and s2-h1/1 have no plane in common .* and a route"):
+        arrival_ps(routed(spec, "p2-router1/1", "p1-router1/2"), across)
 
 
 def test_nccl_loses_the_share_of_a_lost_plane() -> None:

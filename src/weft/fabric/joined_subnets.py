@@ -8,7 +8,7 @@ port of all subnets an address that no other has, makes each router a switch, an
     router, port in t                   the router's port in t
 
 Port slots, names and cables stay the same. `Tables.subnet` tells messages that cross a router, whose packets have a
-global route header. Only adjacent subnets are reached, as in a lab.
+global route header. Only adjacent subnets are reached, as in a lab. Planes that differ are joined each by itself.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ from numpy.typing import NDArray
 
 from weft.errors import ConfigError
 from weft.fabric.kinds import NodeKind
+from weft.fabric.merged_tables import merge_tables
 from weft.fabric.model import Fabric
+from weft.fabric.planes import split_planes
 from weft.fabric.subnets import SubnetPart, choose_router, subnets_of
 from weft.fabric.tables import NO_ROUTE, Tables
 from weft.wire.smp import SwitchInfo
@@ -35,14 +37,9 @@ def join_subnets(fabric: Fabric) -> Fabric:
     if len(parts) == 1 or fabric.tables.subnet is not None or "lft" not in vars(fabric.tables):
         return fabric
     if fabric.expanded:
-        raise ConfigError(
-            f"{fabric.spec} has several subnets and planes that differ, which is not simulated: leave out faults in "
-            "one plane, or simulate one subnet"
-        )
-    is_router = fabric.nodes.kind == NodeKind.ROUTER
-    kinds = np.where(is_router, NodeKind.SWITCH, fabric.nodes.kind).astype(np.int8)
-    nodes = replace(fabric.nodes, kind=kinds)
-    tables = Tables(nodes.n_ports, np.flatnonzero(kinds == NodeKind.SWITCH).astype(np.int32))
+        return _join_planes(fabric)
+    whole = _with_routers_as_switches(fabric)
+    tables = whole.tables
     _copy_tables(fabric, tables)
     tables.subnet = np.zeros(len(fabric.ports), np.int32)
     for part in parts:
@@ -51,7 +48,26 @@ def join_subnets(fabric: Fabric) -> Fabric:
     addresses = _Addresses(fabric, tables.subnet)
     tables.addresses = addresses.first
     _fill(fabric, tables, parts, addresses)
-    return replace(fabric, nodes=nodes.freeze(), tables=tables)
+    return whole
+
+
+def _join_planes(fabric: Fabric) -> Fabric:
+    """Return the fabric with the subnets of each plane joined."""
+    planes = split_planes(fabric)
+    for _, part in planes:  # an adapter has a LID at its port in every plane, and a cable at one
+        part.tables.lid[(part.ports.peer < 0) & (part.ports.number > 0)] = 0
+    whole = _with_routers_as_switches(fabric)
+    tables = merge_tables(whole, [keep for keep, _ in planes], [join_subnets(part).tables for _, part in planes])
+    return replace(whole, tables=tables)
+
+
+def _with_routers_as_switches(fabric: Fabric) -> Fabric:
+    """Return the fabric with empty tables and its routers as switches."""
+    is_router = fabric.nodes.kind == NodeKind.ROUTER
+    kinds = np.where(is_router, NodeKind.SWITCH, fabric.nodes.kind).astype(np.int8)
+    nodes = replace(fabric.nodes, kind=kinds).freeze()
+    tables = Tables(nodes.n_ports, np.flatnonzero(kinds == NodeKind.SWITCH).astype(np.int32))
+    return replace(fabric, nodes=nodes, tables=tables)
 
 
 class _Addresses:

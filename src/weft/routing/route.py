@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from weft.errors import ConfigError, SimulationBug, UnknownName, WeftError
 from weft.fabric.kinds import NodeKind
+from weft.fabric.merged_tables import merge_tables
 from weft.fabric.model import Fabric
 from weft.fabric.planes import expand, split_planes
 from weft.fabric.subnets import subnets_of, take_subnet
@@ -26,7 +27,6 @@ from weft.routing.islands import require_one_island
 from weft.routing.kernels.adaptive import group_next_hops, group_parallel
 from weft.routing.lids import assign_lids
 from weft.routing.orientation import default_root, orient, surviving_root
-from weft.routing.planes import merge_tables
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -8,7 +8,7 @@ r"""Traffic over planes: each packet, message or queue pair of an adapter takes 
 Planes share nothing but the adapters. Where all are equal and packets take turns, every plane carries the same traffic,
 and one run of one plane gives the times of all. Otherwise the planes are written out (`weft.fabric.planes.expand`),
 each message becomes one in each plane that it uses, and it has arrived when the last of them has. A plane in which
-either end has no cable is not used for that pair.
+either end has no cable, or from which no router leads to the other subnet, is not used for that pair.
 
 Adapters that place packets in order only (`in_order`) cannot let packets of a message take turns: without another
 choice their queue pairs take one plane each.
@@ -26,6 +26,7 @@ from weft.errors import ConfigError, SubnetError
 from weft.fabric.joined_subnets import join_subnets
 from weft.fabric.model import Fabric
 from weft.fabric.planes import expand
+from weft.fabric.tables import NO_ROUTE
 from weft.sim.engine import Options, PlaneChoice, Progress
 from weft.sim.layout.rules import fill_in
 from weft.sim.result import NEVER, Result
@@ -112,7 +113,7 @@ def _spread(fabric: Fabric, whole: Fabric, traffic: Traffic, packets: NDArray[np
     if not n_usable.all():
         row = int(np.flatnonzero(n_usable == 0)[0])
         ends = " and ".join(fabric.port(int(slot[row])).name for slot in (traffic.src, traffic.dst))
-        raise SubnetError(f"{ends} have no plane in common that has cables at both ends")
+        raise SubnetError(f"{ends} have no plane in common that has cables at both ends and a route")
     nth = np.argsort(~usable, axis=1, kind="stable")  # [message, n] -> the n-th plane that it can use
     first = _first_turn(traffic, options) % n_usable
     sprays = network & (options.plane_choice is PlaneChoice.PACKET) & (traffic.mlid == 0) & (traffic.reduction == 0)
@@ -164,16 +165,25 @@ def _network_slots(whole: Fabric) -> NDArray[np.int32]:
 def _usable(
     whole: Fabric, src: NDArray[np.int32], dst: NDArray[np.int32], network: NDArray[np.bool_]
 ) -> NDArray[np.bool_]:
-    """Return whether both ends have a cable, bool[message, plane]."""
+    """Return whether both ends have a cable and a route, bool[message, plane]."""
     plugged = whole.ports.link >= 0
     last = len(plugged) - 1
-    columns = [
-        plugged[np.minimum(src + plane, last)] & plugged[np.minimum(dst + plane, last)] for plane in range(whole.planes)
-    ]
+    ends = [(np.minimum(src + plane, last), np.minimum(dst + plane, last)) for plane in range(whole.planes)]
+    columns = [plugged[a] & plugged[b] & _has_route(whole, a, b) for a, b in ends]
     usable: NDArray[np.bool_] = np.stack(columns, axis=1)
     usable[~network] = False
     usable[~network, 0] = True
     return usable
+
+
+def _has_route(whole: Fabric, src: NDArray[np.int32], dst: NDArray[np.int32]) -> NDArray[np.bool_]:
+    """Return whether the switch of each sender has a route to the receiver: a plane may have lost its routers."""
+    tables = whole.tables
+    if tables.subnet is None:
+        return np.ones(len(src), bool)
+    row = tables.switch_row[whole.ports.node[whole.ports.peer[src]]]
+    route: NDArray[np.bool_] = (row < 0) | (tables.lft[row, tables.lid[dst]] != NO_ROUTE)
+    return route
 
 
 def _first_turn(traffic: Traffic, options: Options) -> NDArray[np.int64]:

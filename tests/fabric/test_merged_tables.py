@@ -9,12 +9,12 @@ import pytest
 from numpy.typing import NDArray
 
 import weft
+from weft.fabric.merged_tables import merge_tables
 from weft.fabric.model import Fabric
 from weft.fabric.planes import expand, split_planes
 from weft.fabric.subnets import subnets_of, take_subnet
 from weft.fabric.tables import NO_ROUTE, Tables
 from weft.routing.engine import Options
-from weft.routing.planes import merge_tables
 from weft.routing.route import route
 
 

@@ -17,6 +17,8 @@ def merge_tables(fabric: Fabric, members: Sequence[NDArray[np.bool_]], parts: Se
     tables, groups = fabric.tables.like(), 0
     if any("addresses" in vars(part) for part in parts):
         tables.addresses = np.zeros(len(fabric.ports), np.int32)
+    if any(part.subnet is not None for part in parts):
+        tables.subnet = np.zeros(len(fabric.ports), np.int32)
     switches = np.flatnonzero(tables.switch_row >= 0)
     width = max(part.lft.shape[1] for part in parts)
     shape = (len(switches), width)
@@ -40,6 +42,8 @@ def merge_tables(fabric: Fabric, members: Sequence[NDArray[np.bool_]], parts: Se
         numbered = part.lid > 0
         tables.lid[slots[numbered]] = part.lid[numbered]
         tables.set_lmc(slots[numbered], part.lmc[numbered])
+        if tables.subnet is not None and part.subnet is not None:
+            tables.subnet[slots] = np.maximum(tables.subnet[slots], part.subnet)
         _merge_lanes(tables, part, np.flatnonzero(keep))
     return tables
 
