@@ -17,6 +17,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import statistics
 import subprocess
 import sys
@@ -42,7 +43,7 @@ from weft.verbs.pyverbs.qp import QP, QPAttr, QPCap, QPInitAttr
 from weft.verbs.pyverbs.wr import SGE, SendWR
 
 FABRIC, PREFILL, DECODE = "fat-tree:hosts=8,radix=4", "h1", "h8"
-WEFT = (sys.executable, "-m", "weft")
+WEFT = shutil.which("weft") or str(Path(sys.executable).with_name("weft"))
 REQUESTS, PROMPT_TOKENS, ANSWER_TOKENS = 12, 192, 24
 CONFIG = {
     "model_type": "llama",
@@ -281,7 +282,7 @@ def serve(engine: str, folder: str) -> Outcome:
         try:
             for role, host in hosts.items():
                 words = [sys.executable, __file__, engine, role, router.address]
-                ranks.append(subprocess.Popen([*WEFT, "exec", "--lab", "serving", host, "--", *words]))
+                ranks.append(subprocess.Popen([WEFT, "exec", "--lab", "serving", host, "--", *words]))
             connections = {(connection := router.accept()).recv(): connection for _ in ranks}
             return _route(connections["prefill"], connections["decode"])
         finally:
@@ -334,7 +335,7 @@ def diag(*words: str, at: str = PREFILL) -> str:
 
 
 def weft(*words: str) -> str:
-    return subprocess.run([*WEFT, *words], check=True, stdout=subprocess.PIPE, text=True).stdout
+    return subprocess.run([WEFT, *words], check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
 def predict_handoff_s(folder: str) -> float:

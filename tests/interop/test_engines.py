@@ -72,7 +72,7 @@ def sent_bytes(lab) -> list[int]:
 
 
 @pytest.mark.parametrize("engine", ["nixl", "mooncake", "verbs"])
-def test_a_model_served_on_two_hosts_answers_as_one_process_while_a_cable_is_cut(engine, tmp_path):
+def test_a_model_served_on_two_hosts_answers_as_one_process_while_a_cable_is_cut(engine, warm):
     """Run examples/serve_model.py, which compares the tokens, the bytes at the port and the route itself."""
     for module in (engine, "torch"):
         if module != "verbs" and importlib.util.find_spec(module) is None:
@@ -80,7 +80,7 @@ def test_a_model_served_on_two_hosts_answers_as_one_process_while_a_cable_is_cut
     with tempfile.TemporaryDirectory(prefix="weft-") as runtime:  # short: it holds sockets
         done = subprocess.run(
             [sys.executable, str(ROOT / "examples/serve_model.py"), engine],
-            env=os.environ | {"XDG_RUNTIME_DIR": runtime},
+            env=os.environ | {"XDG_RUNTIME_DIR": runtime, "PATH": f"{warm.parent}:{os.environ['PATH']}"},
             capture_output=True,
             text=True,
             timeout=PATIENCE_S,
