@@ -61,8 +61,8 @@ class FaultSchedule:
 
     def queue_bytes(self, state: State, ports: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the queues of ports, without the load that keeps adaptive routing away."""
-        queued: NDArray[np.int64] = state.loads.bytes[ports].astype(np.int64) - DOWN_BYTES * self.down[ports]
-        return queued
+        load_bytes: NDArray[np.int64] = np.asarray(state.loads)["bytes"][ports].astype(np.int64)
+        return load_bytes - DOWN_BYTES * self.down[ports]
 
     def peak_bytes(self, state: State) -> NDArray[np.int64]:
         """Return the largest queue of each port."""

@@ -27,34 +27,40 @@ class Sampler:
             if port < 0:
                 raise ConfigError(f"{name} cannot be watched: it is not a port of the {options.network} network")
         self.next_ps = options.watch_every_ps if slots else _FOREVER_PS
+        self._has_credits = packet_plan.state.run.flow[0] == FlowControl.CREDITS
+        self._unknown = np.full(len(self._ports), np.nan)
+        hosts = wiring.host[self._ports].tolist()
+        self._hosts = [(column, host) for column, host in enumerate(hosts) if host >= 0]
         self._times_ps: list[int] = []
         self._rows: list[NDArray[np.float64]] = []  # [quantity, port]
 
     def sample(self, state: State, faults: FaultSchedule) -> None:
         """Take the sample that is due."""
-        ports, now_ps = self._ports, self.next_ps
-        waits = state.ports.starved[ports] > 0
-        wait_ps = state.plugs.wait_ps[ports] + np.where(waits, now_ps - state.plugs.wait_since_ps[ports], 0)
-        credit_bytes = state.queues.credits.reshape(len(state.ports), -1)[ports].sum(axis=1)
+        at, now_ps = self._ports, self.next_ps
+        # Plain arrays: an attribute of a record array takes as long as all that is read here.
+        ports, plugs, queues = np.asarray(state.ports), np.asarray(state.plugs), np.asarray(state.queues)
+        waits = ports["starved"][at] > 0
+        wait_ps = plugs["wait_ps"][at] + np.where(waits, now_ps - plugs["wait_since_ps"][at], 0)
+        credit_bytes = queues["credits"].reshape(len(ports), -1)[at].sum(axis=1)
         row = (
-            faults.queue_bytes(state, ports),
-            state.ports.xmit_bytes[ports],
+            faults.queue_bytes(state, at),
+            ports["xmit_bytes"][at],
             wait_ps,
-            state.plugs.pauses[ports],
-            credit_bytes if state.run.flow[0] == FlowControl.CREDITS else np.full(len(ports), np.nan),
-            self._allowed_rates(state),
+            plugs["pauses"][at],
+            credit_bytes if self._has_credits else self._unknown,
+            self._allowed_rates(np.asarray(state.qps)),
         )
         self._times_ps.append(now_ps)
         self._rows.append(np.array(row, np.float64))
         self.next_ps += self._plan.options.watch_every_ps
 
-    def _allowed_rates(self, state: State) -> NDArray[np.float64]:
+    def _allowed_rates(self, qps: NDArray[np.void]) -> NDArray[np.float64]:
         """Return the mean rate that congestion control allows the sending queue pairs of each watched port."""
-        rates = np.full(len(self._ports), np.nan)
-        for column, host in enumerate(self._plan.wiring.host[self._ports].tolist()):
-            sending = (state.qps.host == host) & (state.qps.unsent >= 0)
-            if host >= 0 and sending.any():
-                rates[column] = state.qps.rate[sending].mean()
+        rates = self._unknown.copy()
+        for column, host in self._hosts:
+            sending = (qps["host"] == host) & (qps["unsent"] >= 0)
+            if sending.any():
+                rates[column] = qps["rate"][sending].mean()
         return rates
 
     def result(self) -> PortSamples:
