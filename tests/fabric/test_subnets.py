@@ -11,7 +11,6 @@ from weft.fabric.kinds import NodeKind
 from weft.fabric.levels import levels
 from weft.fabric.planes import expand
 from weft.fabric.subnets import subnets_of
-from weft.lab.planes import planarize
 
 
 def test_spec_joins_copies_of_a_fabric_by_routers():
@@ -89,5 +88,3 @@ def test_every_plane_of_several_subnets_has_routers_of_its_own() -> None:
     peers = {name: {peer.name for peer in whole.find_node(name).peers} for name in ("p1-router1", "p2-router1")}
     assert peers == {f"p{plane}-router1": {f"p{plane}-s1-leaf1", f"p{plane}-s2-leaf1"} for plane in (1, 2)}
     assert len(set(whole.nodes.guid.tolist())) == len(whole.nodes)
-    with pytest.raises(ConfigError, match="a lab has planes or several subnets"):
-        planarize(fabric)

@@ -13,11 +13,11 @@ from tests.lab.test_subnets import managed
 from tests.patience import wait_until
 
 import weft
-from weft.cli.up import _managers
 from weft.errors import ConfigError
 from weft.fabric.counters import Counter
 from weft.lab.adapters import Role, adapters_of, find_port
 from weft.lab.lab import Lab
+from weft.lab.managers import managers_of
 from weft.lab.planes import choose_port, leading_port, planarize, usable_ports, whole_rate_gbit_s
 from weft.sm.conf.options import Options
 from weft.sm.process import warm_up
@@ -260,6 +260,6 @@ def test_a_timed_path_has_the_rate_of_all_planes_that_are_left(monkeypatch):
 
 def test_up_starts_a_manager_in_each_plane():
     fabric = planarize(weft.load("star:hosts=2,planes=4,radix=64"))
-    assert [host for host, _ in _managers(fabric, Options(), "")] == ["h1/1", "h1/2", "h1/3", "h1/4"]
+    assert [host for host, _ in managers_of(fabric, Options(), "")] == ["h1/1", "h1/2", "h1/3", "h1/4"]
     with pytest.raises(ConfigError, match="h1 is in 4 planes, which need a manager each"):
-        _managers(fabric, Options(), "h1")
+        managers_of(fabric, Options(), "h1")

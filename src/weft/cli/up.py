@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
@@ -16,11 +15,10 @@ from weft.cli.sm_flags import NOTHING, SmFlags, dump_folder, log_file, read_flag
 from weft.errors import ConfigError, SubnetError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from weft.fabric.model import Fabric
     from weft.lab.registry import Entry
-    from weft.sm.conf.options import Options
 
 CONSOLE_S = 120.0  # until the console is up, on a busy machine
 
@@ -60,6 +58,7 @@ def up(
     """
     from weft.fabric.spec import load
     from weft.lab import daemon as process
+    from weft.lab.managers import first_host
     from weft.lab.planes import planarize
 
     sm = sm or web
@@ -74,7 +73,7 @@ def up(
         print_join_command(entry, fabric)
         _start_console(entry, web)
         print(f"lab {name} is up: {fabric.spec}\nLog: {entry.log}")
-        print(f"Try `weft exec {_host(fabric)} ibstat`; `weft down {name}` ends the lab.")
+        print(f"Try `weft exec {first_host(fabric)} ibstat`; `weft down {name}` ends the lab.")
         return
     has_terminal = sys.stdin.isatty() and sys.stdout.isatty()
     if not has_terminal:
@@ -92,10 +91,11 @@ def up(
 
 def _manager(fabric: Fabric, flags: SmFlags) -> Callable[[Entry], None]:
     """Return a function that starts a subnet manager in each subnet; their options are checked now, before the lab."""
+    from weft.lab.managers import adjacent_prefixes, managers_of
     from weft.sm.conf.options import Options
 
     options = read_flags(flags)
-    managers, adjacent = _managers(fabric, options, flags.at), {} if flags.at else _adjacent(fabric)
+    managers, adjacent = managers_of(fabric, options, flags.at), {} if flags.at else adjacent_prefixes(fabric)
     dump, log = dump_folder(flags, options), log_file(options)
 
     def manage(entry: Entry) -> None:
@@ -116,76 +116,6 @@ def _manager(fabric: Fabric, flags: SmFlags) -> Callable[[Entry], None]:
             print(f"SUBNET UP by the subnet manager on {host}{prefix}; log: {place}")
 
     return manage
-
-
-def _managers(fabric: Fabric, options: Options, at: str) -> list[tuple[str, Options]]:
-    """Return the host of each subnet's manager, with its options: prefixes of subnets that routers join differ.
-
-    With `at` it is the manager of that host's subnet or plane alone; others are started by hand.
-    """
-    from weft.fabric.subnets import subnets_of
-    from weft.lab.planes import plane_hosts
-    from weft.sm.conf.options import Options
-
-    parts, home = subnets_of(fabric), _node_of(fabric, at) if at else -1
-    if fabric.planes > 1 and at == fabric.nodes.name[home]:
-        raise ConfigError(
-            f"--at {at} is in {fabric.planes} planes, which need a manager each: leave out --at, or give its port in "
-            f"one of them, {plane_hosts(fabric, at)[0]}"
-        )
-    if len(parts) == 1:
-        hosts = [at] if at else plane_hosts(fabric, _host(fabric)) if fabric.planes > 1 else [_host(fabric)]
-        return [(host, options) for host in hosts]
-    if options.subnet_prefix != Options().subnet_prefix:
-        raise ConfigError(
-            f"subnet_prefix {options.subnet_prefix:#x} would be that of {len(parts)} subnets: subnets that routers "
-            "join need different prefixes; leave it out, and each gets its own"
-        )
-    ranges = _flid_ranges(options, len(parts))
-    chosen = [part for part in parts if not at or home in part.nodes]
-    own = [
-        replace(options, subnet_prefix=part.prefix, local_flid_start=first, local_flid_end=last)
-        for part, (first, last) in zip(parts, ranges, strict=True)
-    ]
-    return [(at or _host(fabric, part.nodes), own[part.number - 1]) for part in chosen]
-
-
-def _node_of(fabric: Fabric, host: str) -> int:
-    """Return the adapter of a host of the lab."""
-    from weft.lab.places import Places
-    from weft.mad.power_up import switch_on
-
-    devices = switch_on(fabric)
-    return devices.node_of[Places(devices).find(host)]
-
-
-def _flid_ranges(options: Options, parts: int) -> list[tuple[int, int]]:
-    """Return the range of floating LIDs of each subnet: equal parts of the global range."""
-    from weft.sm.flids import check_ranges
-
-    first, last, own, _ = options.flids
-    if not own:
-        check_ranges(options)
-    if own:
-        raise ConfigError(
-            f"local_flid_start {own} would be that of {parts} subnets: leave it out, and each gets a part of the range "
-            "from global_flid_start to global_flid_end"
-        )
-    if not first:
-        return [(0, 0)] * parts
-    size = (last - first + 1) // parts
-    if not size:
-        raise ConfigError(f"global_flid_start {first} to global_flid_end {last} has fewer than {parts} LIDs")
-    starts = range(first, first + parts * size, size)
-    return [(start, start + size - 1) for start in starts]
-
-
-def _adjacent(fabric: Fabric) -> dict[int, set[int]]:
-    """Return the prefixes of the subnets that share a router with each subnet, by its prefix."""
-    from weft.fabric.subnets import subnets_of
-
-    routers = {part.prefix: set(fabric.ports.node[part.router_ports].tolist()) for part in subnets_of(fabric)}
-    return {own: {far for far in routers if far != own and routers[own] & routers[far]} for own in routers}
 
 
 def _start_console(entry: Entry, web: bool) -> None:
@@ -219,15 +149,6 @@ def _start_console(entry: Entry, web: bool) -> None:
             return
         time.sleep(0.05)
     raise SubnetError(f"the console failed to start: see {place}")
-
-
-def _host(fabric: Fabric, nodes: Iterable[int] | None = None) -> str:
-    """Return the first adapter of a fabric, or of some of its nodes; the first switch if there is none."""
-    from weft.fabric.kinds import NodeKind
-
-    chosen = [fabric.node(index) for index in (range(len(fabric.nodes)) if nodes is None else nodes)]
-    by_kind = {node.kind: node.name for node in reversed(chosen)}
-    return by_kind.get(NodeKind.HCA) or by_kind[NodeKind.SWITCH]
 
 
 def _prompt(entry: Entry) -> None:

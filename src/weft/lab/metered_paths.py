@@ -108,7 +108,8 @@ class MeteredPaths:
         devices = self.devices
         ports = usable_ports(devices, slot)
         if len(ports) > 1:
-            ports = [port for port in ports if leads_to(devices, port, dlid=lid, sl=sl)]
+            dgid = gids[0] if gids else NONE
+            ports = [port for port in ports if leads_to(devices, port, dlid=lid, sl=sl, dgid=dgid, hop_limit=hop_limit)]
         legs, ways = [], []
         for port in ports or [leading_port(devices, slot)]:
             clean = self._clean_both_ways(port, lid, sl, path_bits, p_key, mtu_bytes, gids, hop_limit)

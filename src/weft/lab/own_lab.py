@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from weft.fabric.model import Fabric
 from weft.lab import control, daemon, registry, subnet_manager
-from weft.lab.planes import manager_hosts
+from weft.lab.managers import adjacent_prefixes, managers_of
 from weft.sm.conf.options import Options
 from weft.sm.control import ManagerSocket, socket_of
 
@@ -33,20 +33,20 @@ def launched_lab(
 ) -> Iterator[tuple[OwnLab, Callable[[], object]]]:
     """Start a lab and its subnet manager; yield them, and a function that returns when the subnet is up.
 
-    Each plane of a lab has a manager of its own; that of the first is yielded.
+    Each subnet and plane of a lab has a manager of its own; that of the first is yielded.
     """
     entry = daemon.start(fabric, name, follow=True)
     try:
         sockname = control.ask(entry, "state")["sockname"]
-        hosts = manager_hosts(fabric)
+        managers, adjacent = managers_of(fabric, options or Options()), adjacent_prefixes(fabric)
         launched = [
-            subnet_manager.launch(entry, sockname, host, options, log=subnet_manager.new_log(entry, host))
-            for host in hosts
+            subnet_manager.launch(entry, sockname, host, own, log=subnet_manager.new_log(entry, host))
+            for host, own in managers
         ]
 
         def wait() -> None:
-            for manager in launched:
-                manager.wait()
+            for (_, own), manager in zip(managers, launched, strict=True):
+                manager.wait(adjacent.get(own.subnet_prefix, ()))
 
         yield OwnLab(entry, ManagerSocket(socket_of(launched[0].state_file))), wait
     finally:

@@ -20,6 +20,7 @@ from weft.fabric.forwarding import ANY, Reason
 from weft.fabric.joined_subnets import join_subnets
 from weft.fabric.kernels.forwarding import arrays, walk_all
 from weft.fabric.model import Fabric
+from weft.lab.planes import without_unused_planes
 from weft.sim.steady import Degradation, LoadJob, Steady, check_job, job_pairs, settle
 
 MOST_PAIRS = 20_000  # of hosts and planes; each is a job of its own
@@ -66,6 +67,7 @@ class _Turns:
 def _settle_planes(fabric: Fabric, jobs: Sequence[LoadJob], degradation: Degradation) -> LabSteady:
     for job in jobs:
         check_job(job)
+    fabric = join_subnets(without_unused_planes(fabric))
     turns = _turns(fabric, jobs)
     steady = settle(fabric, _pair_jobs(turns, turns.share), degradation)
     wanted = np.zeros(len(turns.job))  # [pair] payload, Gbit/s
@@ -130,14 +132,13 @@ def _line_rates(fabric: Fabric, senders: NDArray[np.int64]) -> NDArray[np.float6
 
 
 def _leads(fabric: Fabric, ends: NDArray[np.int64], plane: int) -> NDArray[np.bool_]:
-    """Return whether a plane leads from each sender to its receiver, under the LID of the receiver's first plane."""
-    lid = fabric.tables.lid.astype(np.int64)
-    whole = np.where(lid[ends[:, 1]] > 0, lid[ends[:, 1]], lid[ends[:, 1] + plane])
+    """Return whether a plane leads from each sender to its receiver."""
+    lid = fabric.tables.lid[ends[:, 1] + plane].astype(np.int64)
     cabled = (fabric.ports.peer[ends + plane] >= 0).all(axis=1)
-    packets = np.column_stack((ends[:, 0] + plane, whole, 0 * whole, np.full(len(whole), ANY), 0 * whole))
+    packets = np.column_stack((ends[:, 0] + plane, lid, 0 * lid, np.full(len(lid), ANY), 0 * lid))
     walks = walk_all(arrays(fabric), np.ascontiguousarray(packets))
     arrives = (walks.reason == Reason.ARRIVED) & (walks.end == ends[:, 1] + plane)
-    leads: NDArray[np.bool_] = cabled & (whole > 0) & arrives
+    leads: NDArray[np.bool_] = cabled & (lid > 0) & arrives
     return leads
 
 

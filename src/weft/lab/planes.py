@@ -6,8 +6,8 @@
 rdma-core pairs both by the port GUID, and knows the first by its capability mask, which says that the SMI is disabled
 (libibumad, `umad_get_smi_gsi_pairs`); Linux adds the second by `rdma dev add smi0 type SMI parent mlx5_0`.
 
-Each plane is a subnet with a manager of its own. The LID of a planarised port is one number: a plane whose manager gave
-another LID than the first Active plane carries no data.
+Each plane is a subnet with a manager of its own (of several subnets, each plane of each, with its own routers). The LID
+of a planarised port is one number: a plane whose manager gave another LID than the first Active plane carries no data.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from weft.errors import ConfigError
-from weft.fabric.forwarding import ANY, HEADERS_BYTES, Reason, walk
+from weft.fabric.forwarding import ANY, HEADERS_BYTES, NONE, Reason
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
 from weft.fabric.planes import expand
-from weft.fabric.subnets import subnets_of
 from weft.mad.devices import Devices
+from weft.mad.routers import walk_global
+from weft.routing.patterns import host_ports
 from weft.wire.port_info import LANES, WIDTHS, Capability, LinkSpeed, PortInfo
 
 
@@ -31,11 +31,6 @@ def planarize(fabric: Fabric) -> Fabric:
     whole = expand(fabric)
     if whole.planes == 1:
         return whole
-    if len(subnets_of(whole)) > 1:
-        raise ConfigError(
-            f"a lab has planes or several subnets, and {fabric.spec} has both: start a lab of one, or use `weft route` "
-            "and `weft sim`"
-        )
     ports = whole.ports
     of_planes = (whole.nodes.kind[ports.node] == NodeKind.HCA) & (ports.number > 0) & (ports.number <= whole.planes)
     first = whole.first_port[ports.node] + 1
@@ -43,15 +38,25 @@ def planarize(fabric: Fabric) -> Fabric:
     return replace(whole, ports=replace(ports, guid=guids).freeze())
 
 
+def without_unused_planes(fabric: Fabric) -> Fabric:
+    """Return a fabric of planes without the cables of ports whose LID is not that of their adapter's first plane.
+
+    Such a plane carries no data of the adapter.
+    """
+    if not fabric.expanded:
+        return fabric
+    lid, first = fabric.tables.lid.astype(np.int64), host_ports(fabric).astype(np.int64)
+    ports = first[:, None] + np.arange(fabric.planes)
+    active = (fabric.ports.peer[ports] >= 0) & (lid[ports] > 0)
+    leading = ports[np.arange(len(first)), np.argmax(active, axis=1)]
+    unused = ports[~active | (lid[ports] != lid[leading][:, None])]
+    links = fabric.links
+    return fabric.sharing_tables_with(links.take(~(np.isin(links.a, unused) | np.isin(links.b, unused))))
+
+
 def plane_hosts(fabric: Fabric, host: str) -> list[str]:
     """Return the names by which a manager of each plane starts on a host: h1/1, h1/2."""
     return [f"{host}/{plane}" for plane in range(1, fabric.planes + 1)]
-
-
-def manager_hosts(fabric: Fabric) -> list[str]:
-    """Return where the managers of a lab start: on the first host, with planes at its port in each of them."""
-    adapters = fabric.of_kind(NodeKind.HCA)
-    return plane_hosts(fabric, fabric.nodes.name[adapters[0]]) if fabric.planes > 1 and len(adapters) else [""]
 
 
 def is_planarized(devices: Devices, node: int) -> bool:
@@ -80,20 +85,24 @@ def usable_ports(devices: Devices, slot: int) -> list[int]:
     return [port for port in ports_of(devices, slot) if devices.is_active(port) and devices.lid(port) == lid]
 
 
-def choose_port(devices: Devices, slot: int, turn: int, *, dlid: int, sl: int) -> int:
-    """Return the port of the next plane in turn that leads to a LID; the leading port if none does."""
+def choose_port(
+    devices: Devices, slot: int, turn: int, *, dlid: int, sl: int, dgid: int = NONE, hop_limit: int = 0
+) -> int:
+    """Return the port of the next plane in turn that leads to a destination; the leading port if none does."""
     ports = usable_ports(devices, slot)
     for place in range(len(ports)):
         port = ports[(turn + place) % len(ports)]
-        if len(ports) == 1 or leads_to(devices, port, dlid=dlid, sl=sl):
+        if len(ports) == 1 or leads_to(devices, port, dlid=dlid, sl=sl, dgid=dgid, hop_limit=hop_limit):
             return port
     return leading_port(devices, slot)
 
 
-def leads_to(devices: Devices, port: int, *, dlid: int, sl: int) -> bool:
-    """Return whether the tables lead from a port to a LID."""
-    way = walk(devices, port, dlid=dlid, sl=sl, p_key=ANY, size_bytes=HEADERS_BYTES)
-    return way.reason is Reason.ARRIVED
+def leads_to(devices: Devices, port: int, *, dlid: int, sl: int, dgid: int = NONE, hop_limit: int = 0) -> bool:
+    """Return whether tables lead from a port to a LID, and the router that has it to the GID, as far as it knows."""
+    way = walk_global(
+        devices, port, dlid=dlid, sl=sl, p_key=ANY, size_bytes=HEADERS_BYTES, dgid=dgid, hop_limit=hop_limit
+    )
+    return way.path.reason in (Reason.ARRIVED, Reason.NOT_RESOLVED)
 
 
 def whole_info(devices: Devices, slot: int) -> bytearray:

@@ -28,6 +28,7 @@ from weft.fabric.subnets import require_one_subnet
 from weft.fabric.tables import HostPaths
 from weft.ids import PKey
 from weft.lab.ibsim import Server
+from weft.lab.planes import without_unused_planes
 from weft.mad.administrator import NoAnswer, Rows, ask_paths, data_gbit_s, join_group, known, leave_group
 from weft.mad.carrier import Carrier
 from weft.mad.ibsim_client import IbsimCarrier
@@ -37,6 +38,7 @@ from weft.sim.engine import Options, Progress
 from weft.sim.packet.engine import PacketEngine
 from weft.sim.packet.trees import plane_of
 from weft.sim.patterns import PATTERNS, make, parameters_of
+from weft.sim.planes import has_route
 from weft.sim.traffic import Traffic
 from weft.units import format_items
 from weft.wire.bulk import column
@@ -95,7 +97,7 @@ class LabTraffic:
             _refuse_too_much(pattern, hosts * (hosts - 1), hosts * (hosts - 1) * _packets(size_bytes))
         traffic = make(pattern, fabric, **parameters)
         _refuse_too_much(traffic.description, len(traffic), len(traffic) * _packets(size_bytes))
-        fabric = join_subnets(_without_unused_planes(fabric))
+        fabric = join_subnets(without_unused_planes(fabric))
         fabric.tables.paths, has_path = self._learn_paths(fabric, traffic)
         if not has_path.any():
             raise SubnetError(f"the subnet administrator has no path for {traffic.description}: nothing can be sent")
@@ -199,7 +201,10 @@ class LabTraffic:
         ends = np.concatenate([np.column_stack(direction) for direction in both]).astype(np.int64)
         planes = fabric.planes if fabric.expanded else 1
         in_planes = [ends + plane for plane in range(planes)]
-        used = [(fabric.ports.peer[pairs] >= 0).all(axis=1) | (planes == 1) for pairs in in_planes]
+        used = [
+            (fabric.ports.peer[pairs] >= 0).all(axis=1) & has_route(fabric, *pairs.T) | (planes == 1)
+            for pairs in in_planes
+        ]
         asked = [pairs[mask] for pairs, mask in zip(in_planes, used, strict=True)]
         paths = self._ask(traffic.description, fabric, np.concatenate(asked))
         lid, knows = fabric.tables.lid, np.ones(len(ends), np.bool_)
@@ -233,22 +238,6 @@ class LabTraffic:
         """Return the first GID of a port."""
         devices = self._server.subnet.devices
         return PortInfo.gid_prefix.get(devices.info(slot)) << 64 | int(devices.fabric.ports.guid[slot])
-
-
-def _without_unused_planes(fabric: Fabric) -> Fabric:
-    """Return a fabric of planes without the cables of ports whose LID is not that of their adapter's first plane.
-
-    Such a plane carries no data of the adapter.
-    """
-    if not fabric.expanded:
-        return fabric
-    lid, first = fabric.tables.lid.astype(np.int64), host_ports(fabric).astype(np.int64)
-    ports = first[:, None] + np.arange(fabric.planes)
-    active = (fabric.ports.peer[ports] >= 0) & (lid[ports] > 0)
-    leading = ports[np.arange(len(first)), np.argmax(active, axis=1)]
-    unused = ports[~active | (lid[ports] != lid[leading][:, None])]
-    links = fabric.links
-    return fabric.sharing_tables_with(links.take(~(np.isin(links.a, unused) | np.isin(links.b, unused))))
 
 
 def _reached(plane: Plane, slot: int, mlid: int, sl: int) -> set[int]:

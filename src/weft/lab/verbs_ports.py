@@ -17,15 +17,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from weft.errors import ConfigError
+from weft.fabric.forwarding import NONE
 from weft.ids import Lid
 from weft.lab.adapters import Role, adapters_of, first_adapters
 from weft.lab.agents import Agent, Agents
 from weft.lab.metered_paths import MeteredPaths, Meters
-from weft.lab.planes import choose_port, leading_port, ports_of, whole_info
+from weft.lab.planes import choose_port, leading_port, ports_of, usable_ports, whole_info
 from weft.mad.packets import bad_p_key, bad_q_key
 from weft.mad.subnet import Subnet
 from weft.verbs.carriers.lab.connection import GUIDS_BYTES, QUEUE_PAIR_BITS, Event, Kind, frame, packets_frame
-from weft.wire.headers import BTH, LRH
+from weft.wire.headers import BTH, GRH, LNH, LRH
 from weft.wire.mad import Method, MgmtClass, Status
 from weft.wire.packet import bth_at
 from weft.wire.port_info import PortInfo
@@ -129,8 +130,16 @@ class VerbsPorts:
         if to_group or len(packet) <= LRH.size:
             return leading_port(self.devices, program.slot)
         program.turn += 1
-        dlid, sl = LRH.dlid.get(packet), LRH.sl.get(packet)
-        return choose_port(self.devices, program.slot, program.turn, dlid=dlid, sl=sl)
+        has_grh = LRH.lnh.get(packet) == LNH.GRH
+        return choose_port(
+            self.devices,
+            program.slot,
+            program.turn,
+            dlid=LRH.dlid.get(packet),
+            sl=LRH.sl.get(packet),
+            dgid=GRH.dgid.get(packet, LRH.size) if has_grh else NONE,
+            hop_limit=GRH.hop_lmt.get(packet, LRH.size) if has_grh else 0,
+        )
 
     def on_bad_key(self, program: Program, packet: bytes, *, is_q_key: bool) -> None:
         """Count a packet that a queue pair dropped because of its key, and send a trap."""
@@ -226,8 +235,27 @@ class VerbsPorts:
     # -- the subnet administrator -------------------------------------------------------------------------------------
 
     def ask_administrator(self, slot: int, mad: bytes, answer: Callable[[bytes | None], None]) -> None:
-        """Send it a MAD from a port; `answer` gets what it says, or None."""
-        slot = leading_port(self.devices, slot)
+        """Send it a MAD from a port; `answer` gets the response, or None.
+
+        For a path that the administrator of the first plane does not know, that of the next one is asked.
+        """
+        planes = usable_ports(self.devices, slot) or [leading_port(self.devices, slot)]
+        if SaMad.unpack(mad).attribute_id != SaAttribute.PATH_RECORD:
+            planes = planes[:1]
+
+        def ask(place: int) -> None:
+            def take(response: bytes | None) -> None:
+                known = response is not None and SaMad.unpack(response).status in (Status.OK, Status.BUSY)
+                if known or place + 1 == len(planes):
+                    answer(response)
+                else:
+                    ask(place + 1)
+
+            self._ask(planes[place], mad, take)
+
+        ask(0)
+
+    def _ask(self, slot: int, mad: bytes, answer: Callable[[bytes | None], None]) -> None:
         if slot not in self._asking:
             asking = Agent(
                 slot=slot,

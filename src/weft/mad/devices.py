@@ -142,16 +142,15 @@ class Devices(Plane):
     @cached_property
     def subnet_of(self) -> list[int]:
         """The number of each port's subnet, from 1; 0 for ports of routers without a cable."""
-        numbers = np.zeros(len(self.cable), np.int64)
-        if self.fabric.expanded:  # each plane is one; port n of an adapter is in plane n
-            in_adapter = (self.fabric.nodes.kind == NodeKind.HCA)[self.fabric.ports.node]
-            for plane, (keep, _) in enumerate(split_planes(self.fabric), 1):
-                own = keep[self.fabric.ports.node] & ~in_adapter | in_adapter & (self.fabric.ports.number == plane)
-                numbers[own] = plane
-            return numbers.tolist()
-        for part in subnets_of(self.fabric):
+        numbers, parts = np.zeros(len(self.cable), np.int64), subnets_of(self.fabric)
+        for part in parts:
             numbers[np.isin(self.fabric.ports.node, part.nodes)] = part.number
             numbers[part.router_ports] = part.number
+        if self.fabric.expanded:  # each plane of each is one; port n of an adapter is in plane n
+            in_adapter = (self.fabric.nodes.kind == NodeKind.HCA)[self.fabric.ports.node]
+            for plane, (keep, _) in enumerate(split_planes(self.fabric)):
+                own = keep[self.fabric.ports.node] & ~in_adapter | in_adapter & (self.fabric.ports.number == plane + 1)
+                numbers[own & (numbers > 0)] += plane * len(parts)
         return numbers.tolist()
 
     @cached_property

@@ -169,14 +169,14 @@ def _usable(
     plugged = whole.ports.link >= 0
     last = len(plugged) - 1
     ends = [(np.minimum(src + plane, last), np.minimum(dst + plane, last)) for plane in range(whole.planes)]
-    columns = [plugged[a] & plugged[b] & _has_route(whole, a, b) for a, b in ends]
+    columns = [plugged[a] & plugged[b] & has_route(whole, a, b) for a, b in ends]
     usable: NDArray[np.bool_] = np.stack(columns, axis=1)
     usable[~network] = False
     usable[~network, 0] = True
     return usable
 
 
-def _has_route(whole: Fabric, src: NDArray[np.int32], dst: NDArray[np.int32]) -> NDArray[np.bool_]:
+def has_route(whole: Fabric, src: NDArray[np.int32], dst: NDArray[np.int32]) -> NDArray[np.bool_]:
     """Return whether the switch of each sender has a route to the receiver: a plane may have lost its routers."""
     tables = whole.tables
     if tables.subnet is None:
