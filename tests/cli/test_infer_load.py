@@ -77,6 +77,17 @@ def test_jobs_of_another_tenant_slow_handoffs_and_a_lane_protects_them(capsys):
     assert "Beside train=permutation:dgx[2-32],dgx[34-64]@90%" in capsys.readouterr().out
 
 
+def test_jobs_of_another_tenant_slow_the_steps_of_a_replica_on_two_leaves(capsys):
+    place = "--fabric superpod:su=2,servers=64,oversubscription=4 --servers dgx1,dgx33"
+    base = f"llama3-8b --tp 16 {place} --rate 2 --seconds 20 --input-len 1000 --output-len 20"
+    facts = run(f"{base} --jobs train=permutation:dgx[2-32],dgx[34-64]", capsys)
+    alone, shared = facts["beside"]["rows"].values()
+    assert "handoff" not in alone
+    assert alone["tpot"] == run(base, capsys)["latency"]["tpot"]
+    assert shared["tpot"]["p50_s"] > alone["tpot"]["p50_s"]
+    assert shared["ttft"]["p50_s"] > 1.5 * alone["ttft"]["p50_s"]
+
+
 def test_a_trace_and_a_closed_loop(capsys, tmp_path):
     path = tmp_path / "trace.csv"
     path.write_text("arrival_s,prompt,output\n" + "".join(f"{i / 10},{100 + i},20\n" for i in range(50)))
@@ -131,8 +142,9 @@ def test_answer_latencies_and_trust_come_first_and_explain_has_the_rest(capsys):
         ("--rate 5 --trace-speed 2", "--trace-speed"),
         ("--rate 5 --prefill 1", "--prefill and --decode"),
         ("--rate 5 --handoff layers", "--handoff"),
-        ("--rate 5 --jobs ring:dgx[1-2]", "add --prefill and --decode"),
+        ("--rate 5 --jobs ring:dgx[1-2]", "replicas lie inside servers"),
         ("--rate 5 --prefill 1 --decode 1 --handoff-lane 75%", "add --jobs"),
+        ("--rate 5 --jobs ring:dgx[1-2] --handoff-lane 75%", "add --jobs, --prefill and --decode"),
         ("--rate 5 --prefill 1 --decode 1 --jobs ring --find rate --slo-ttft 1s", "leave out --find"),
         ("--rate 5 --find gpus", "objective"),
         ("--rate 5 --decode-tp 2", "add --prefill and --decode"),

@@ -109,9 +109,11 @@ def _print_rates(facts: dict[str, Any]) -> None:
 
 
 def _print_beside(beside: dict[str, Any]) -> None:
-    columns = ("KV hand-offs", "p50 ms", "p99 ms", "TTFT p50 ms", "TTFT p99 ms")
+    kinds = list(next(iter(beside["rows"].values())))
+    names = {"handoff": "hand-off", "ttft": "TTFT", "tpot": "TPOT"}
+    columns = ("ms", *(f"{names[kind]} {key}" for kind in kinds for key in ("p50", "p99")))
     rows = [
-        (name, *(1000 * row[kind][f"{key}_s"] for kind in ("handoff", "ttft") for key in ("p50", "p99")))
+        (name, *(1000 * row[kind][f"{key}_s"] for kind in kinds for key in ("p50", "p99")))
         for name, row in beside["rows"].items()
     ]
     console().print(table(f"Beside {', '.join(beside['jobs'])}", columns, rows))

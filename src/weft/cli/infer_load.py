@@ -74,8 +74,9 @@ class Serving:
     staging: Whole | None = None
     """With --prefill: hand-offs under way to a decode replica at most. [as its KV room allows]"""
     jobs: tuple[str, ...] = ()
-    """A job as in `weft load`: 'train=all-to-all:dgx[3-8]@80%', of another tenant on the same fabric. With --prefill:
-    its traffic shares links with hand-offs. Repeat it for several. [none]"""
+    """A job as in `weft load`: 'train=all-to-all:dgx[3-8]@80%', of another tenant on the same fabric, which shares
+    links with hand-offs (--prefill) and with exchanges between the servers of a replica. Repeat it for several.
+    [none]"""
     handoff_lane: str | None = None
     """With --jobs: the share of each link that VL arbitration guarantees to hand-offs on a service level of their own,
     such as 75%. [all traffic on one virtual lane]"""
@@ -146,14 +147,10 @@ def check_traffic(traffic: Traffic, serving: Serving, batch: int, phase: str, co
             not serving.prefill and (serving.handoff or serving.staging),
             "--handoff and --staging go with --prefill and --decode",
         ),
-        (
-            bool(serving.jobs) and not serving.prefill,
-            "--jobs share links with hand-offs between replicas: add --prefill and --decode",
-        ),
         (bool(serving.jobs) and serving.find, "--jobs are beside one service: leave out --find"),
         (
-            serving.handoff_lane is not None and not serving.jobs,
-            "--handoff-lane separates hand-offs from jobs: add --jobs",
+            serving.handoff_lane is not None and not (serving.jobs and serving.prefill),
+            "--handoff-lane separates hand-offs from jobs: add --jobs, --prefill and --decode",
         ),
         (serving.handoff not in (None, "after", "layers"), "--handoff must be after or layers"),
         (

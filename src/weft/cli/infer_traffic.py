@@ -141,8 +141,8 @@ def _serve(run: Run, placement: Placement, service: Service, objective: Objectiv
         facts["beside"] = {
             "jobs": serving.jobs,
             "rows": {
-                name: {kind: asdict(latencies(each)[kind]) for kind in ("handoff", "ttft")}
-                for name, each in shared.items()
+                name: {kind: asdict(found[kind]) for kind in ("handoff", "ttft", "tpot") if kind in found}
+                for name, found in ((name, latencies(each)) for name, each in shared.items())
             },
         }
     if fault is not None:
@@ -160,22 +160,32 @@ def _share_links(
 ) -> dict[str, Served]:
     """Serve the load beside exchanges of steps, then beside the jobs of the options; the last has all of them.
 
-    The result is empty if nothing shares links with hand-offs.
+    The result is empty if there are no jobs and nothing shares links with hand-offs.
     """
     from weft.inference.serving.beside import Beside, bytes_of_token, exchanges_of
     from weft.inference.serving.disturbances import phases_of
     from weft.inference.serving.run import serve
+    from weft.inference.serving.slowed import slow_steps, tables_beside
     from weft.lab.load import read_job
     from weft.sim.perftest import prepare
     from weft.units import parse_share
 
     serving = run.serving
     exchanges = any(bytes_of_token(each) for each in placement.pools)
-    if not placement.prefill or not (serving.jobs or exchanges):
+    if not (serving.jobs or (exchanges and placement.prefill)):
         return {}
+    if not (exchanges or placement.prefill):
+        raise ConfigError(
+            "--jobs change nothing: replicas lie inside servers and hand nothing over. Leave it out, or add --prefill "
+            "and --decode"
+        )
     fabric = prepare(placement.deployment.site.fabric)
     jobs = tuple(read_job(fabric, spec, number, run.seed) for number, spec in enumerate(serving.jobs, 1))
-    sent = exchanges_of(alone, placement.pools) if exchanges else ()
+    sent = exchanges_of(alone, placement.pools) if exchanges and placement.prefill else ()
+    slowed = service
+    if jobs and exchanges:
+        placed = replace(placement, beside=Beside(fabric=fabric, jobs=jobs))
+        slowed = slow_steps(service, tables_beside(placed, run.load.mean_tokens, run.fleet.clock))
     cases: dict[str, dict[str, Any]] = {"without jobs": {}}
     if jobs:
         cases["on one lane with jobs"] = {"jobs": jobs}
@@ -189,7 +199,9 @@ def _share_links(
         phases: tuple[Any, ...] = ()
         if fault is not None:
             phases = phases_of(fault, placed, run.load.mean_tokens, clock=run.fleet.clock)
-        routed = replace(service, routes=placed.routes(fabric)[0])
+        routed = slowed if beside.jobs else service
+        if placement.prefill:
+            routed = replace(routed, routes=placed.routes(fabric)[0])
         runs[name] = serve(routed, run.load, phases=phases)
     return runs
 

@@ -12,6 +12,7 @@ allow them.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 
 import numpy as np
@@ -23,6 +24,7 @@ from weft.collectives.experts.routing import Layer
 from weft.collectives.kinds import Collective
 from weft.collectives.ranks import subset
 from weft.inference.deployment import Deployment
+from weft.sim.analytic import AnalyticEngine
 from weft.sim.engine import Network
 from weft.sim.flow.engine import FlowEngine
 from weft.sim.result import Engine as Clock
@@ -33,10 +35,21 @@ _GRID = tuple(2**power for power in range(15))  # tokens of a GPU at which excha
 
 
 class Exchange:
-    """The communication of a deployment, over its fabric by a simulation engine."""
+    """The communication of a deployment, over its fabric by a simulation engine.
 
-    def __init__(self, deployment: Deployment, clock: Clock | None = None) -> None:
-        self.deployment, self._clock = deployment, clock or FlowEngine()
+    first_gpu: of the replica. slow: from an engine to the same one beside other traffic.
+    """
+
+    def __init__(
+        self,
+        deployment: Deployment,
+        clock: Clock | None = None,
+        *,
+        first_gpu: int = 0,
+        slow: Callable[[Clock], Clock] = lambda engine: engine,
+    ) -> None:
+        self.deployment, self._clock = deployment, slow(clock or FlowEngine())
+        self._first_gpu, self._slow = first_gpu, slow
 
     @cached_property
     def _over(self) -> Communication:
@@ -100,8 +113,9 @@ class Exchange:
             part = None if gpus == site.template.gpus else gpus
             table = run_experts(site.ranks, layers, kernel=kernel, gpus=part, options=site.options)
         else:
-            servers = subset(site.ranks, range(gpus))
-            table = run_experts(servers, layers, kernel=kernel, options=site.options)
+            servers = subset(site.ranks, range(self._first_gpu, self._first_gpu + gpus))
+            engine = self._slow(AnalyticEngine())
+            table = run_experts(servers, layers, kernel=kernel, options=site.options, engine=engine)
         scale = deployment.imbalance
         return [
             (scale * 1e-6 * (row.dispatch.time_us + row.notify_us), scale * 1e-6 * row.combine.time_us)

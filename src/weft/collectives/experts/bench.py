@@ -24,6 +24,7 @@ from weft.collectives.nccl.network import Networks, Pattern
 from weft.collectives.ranks import Ranks
 from weft.errors import ConfigError
 from weft.sim.engine import Memory, Network, Options
+from weft.sim.result import Engine
 from weft.sim.traffic import Traffic
 
 _MOST_SHIFTS = 32  # shifts of servers and rails that are run together
@@ -46,10 +47,12 @@ def run(
     gpus: int | None = None,
     sms: int | None = None,
     options: Options | None = None,
+    engine: Engine | None = None,
 ) -> Table:
     """Measure the network between the servers of these ranks, then estimate every layer.
 
     :param gpus: GPUs that take part, if not all: a part of one server.
+    :param engine: By default the analytic one.
     """
     cluster = from_fabric(ranks.fabric, ranks.servers)
     if gpus is not None:
@@ -61,15 +64,15 @@ def run(
         chosen = options or Options(memory=Memory.GPUDIRECT)
         if kernel != PAIRS and chosen.network is Network.TCP:
             raise ConfigError(f"--kernel {kernel} writes by RDMA, which TCP lacks: give --kernel {PAIRS}")
-        networks = _networks(ranks, kernel, chosen)
+        networks = _networks(ranks, kernel, chosen, engine)
     rows = tuple(estimate_experts(cluster, layer, kernel=kernel, networks=networks, sms=sms) for layer in layers)
     return Table(ranks=ranks, cluster=cluster, rows=rows)
 
 
-def _networks(ranks: Ranks, kernel: str, options: Options) -> Networks:
+def _networks(ranks: Ranks, kernel: str, options: Options, engine: Engine | None) -> Networks:
     if kernel == PAIRS or find_kernel(kernel).copy_per is CopyPer.SERVER:
-        return measure(ranks, options, patterns=(Pattern.PAIRS,)).networks
-    network, _ = measure_traffic(ranks.fabric, _all_rails(ranks), options)
+        return measure(ranks, options, patterns=(Pattern.PAIRS,), engine=engine).networks
+    network, _ = measure_traffic(ranks.fabric, _all_rails(ranks), options, engine=engine)
     return {Pattern.PAIRS: network}
 
 

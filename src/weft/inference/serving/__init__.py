@@ -8,6 +8,7 @@ figures        latencies, throughput, goodput, where the time goes
 fleet          a model to serve on a fabric that is large enough; searches over layouts
 search         the smallest service for an objective, the highest rate
 resharding     the parts of a KV cache between replicas of different layouts
+beside         jobs of other tenants on the fabric; `slowed`: steps beside them
 disturbances   faults in the middle of a run
 """
 

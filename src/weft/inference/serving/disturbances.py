@@ -18,6 +18,7 @@ from weft.inference.serving.figures import Latency, tpot_s, ttft_s
 from weft.inference.serving.placement import ADAPTER_SHARE, Placement, break_site
 from weft.inference.serving.run import Served
 from weft.inference.serving.service import Phase
+from weft.inference.serving.slowed import tables_beside
 from weft.inference.table import StepTable
 from weft.sim.perftest import prepare
 from weft.sim.result import Engine as Clock
@@ -77,7 +78,8 @@ def phases_of(
         raise ConfigError(f"--fault {disturbance.text} cuts off all replicas")
     tables: tuple[StepTable, ...] | None = None
     if max(each.replica_gpus for each in broken.pools) > broken.deployment.site.template.gpus:
-        tables = broken.tables(mean_tokens, clock)
+        beside = broken.beside is not None and broken.beside.jobs
+        tables = tables_beside(broken, mean_tokens, clock) if beside else broken.tables(mean_tokens, clock)
     routes = None if placement.both else broken.routes(fabric, adapter_share)[0]
     return (Phase(start_s=disturbance.begin_s, alive=alive, tables=tables, routes=routes), *after)
 

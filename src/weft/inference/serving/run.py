@@ -58,8 +58,8 @@ def serve(service: Service, load: Load, *, phases: Sequence[Phase] = (), progres
     """Serve all requests of a load; phases with later start times change the service meanwhile."""
     _check(service, load)
     whole = (Phase(), *phases)
-    tables = _tables(service, whole)
-    state = _state(service, load, whole, tables)
+    tables, table_of = _tables(service, whole)
+    state = _state(service, load, whole, tables, table_of)
     start_s = time.perf_counter()
     while (stopped := run_events(state, _SLICE)) in (Stop.SLICE, Stop.PHASE):
         if stopped == Stop.PHASE:
@@ -118,14 +118,20 @@ def _check_conservation(served: Served) -> None:
         raise SimulationBug(f"replica {int(kept.argmax())} kept {served.replicas.used[kept][0]:g} KV tokens")
 
 
-def _tables(service: Service, phases: Sequence[Phase]) -> tuple[StepTable, ...]:
-    """Return the tables of all phases: for each phase those of its pools."""
+def _tables(service: Service, phases: Sequence[Phase]) -> tuple[tuple[StepTable, ...], NDArray[np.int32]]:
+    """Return the different tables of all phases, and the number of each replica's ([phase, replica])."""
     own = [pool.table for pool in service.pools]
-    return tuple(table for phase in phases for table in (phase.tables or own))
+    used = [phase.tables or own for phase in phases]
+    different = {id(table): table for tables in used for table in tables}
+    numbers = {key: number for number, key in enumerate(different)}
+    of_pool = np.array([[numbers[id(table)] for table in tables] for tables in used], np.int32)
+    return tuple(different.values()), of_pool[:, service.pool_of]
 
 
-def _state(service: Service, load: Load, phases: Sequence[Phase], tables: tuple[StepTable, ...]) -> State:
-    n, pools = service.replicas, len(service.pools)
+def _state(
+    service: Service, load: Load, phases: Sequence[Phase], tables: tuple[StepTable, ...], table_of: NDArray[np.int32]
+) -> State:
+    n = service.replicas
     most = max(pool.limits.max_num_batched_tokens for pool in service.pools)
     seats = max(pool.limits.max_num_seqs for pool in service.pools) + 1
     requests, hashes = _requests(service, load)
@@ -148,7 +154,7 @@ def _state(service: Service, load: Load, phases: Sequence[Phase], tables: tuple[
         hashes=np.array(hashes if len(hashes) else [0], np.int32),
         phase_s=np.array([phase.start_s for phase in phases], np.float64),
         alive=np.array(alive, np.int8),
-        table_of=service.pool_of[None, :] + (np.arange(len(phases), dtype=np.int32) * pools)[:, None],
+        table_of=np.ascontiguousarray(table_of),
         flat_s=flat_s,
         pair_s=np.array([table.attention_s_per_pair for table in tables], np.float64),
         kv_s=np.array([table.kv_s_per_token for table in tables], np.float64),

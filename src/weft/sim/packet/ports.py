@@ -25,6 +25,13 @@ def pause_bytes(options: Options, rate_gbit_s: NDArray[np.float64]) -> NDArray[n
     return np.full_like(part, options.buffer_bytes) if options.buffer_bytes else part
 
 
+def credit_room(wiring: Wiring, full_bytes: int) -> NDArray[np.int64]:
+    """Return the input buffer of each VL of a port, for credits: two round trips of its link and four packets."""
+    loop_ps = wiring.arrival_ps[np.maximum(wiring.ports.peer, 0)] + wiring.credit_ps
+    in_flight_bytes = loop_ps * wiring.port_rate_gbit_s / 8_000
+    return whole_blocks(np.ceil(2 * in_flight_bytes) + 4 * int(whole_blocks(np.array(full_bytes))))
+
+
 def make_buffers(
     wiring: Wiring, options: Options, rules: Rules, n_vls: int, full_bytes: int
 ) -> tuple[Records, NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]:
@@ -47,7 +54,7 @@ def make_buffers(
     in_flight_bytes = loop_ps * rate_gbit_s / 8_000
     unit = int(whole_blocks(np.array(full_bytes)))
     if rules.flow is FlowControl.CREDITS:
-        room = whole_blocks(np.ceil(2 * in_flight_bytes) + 4 * unit)
+        room = credit_room(wiring, full_bytes)
         if options.buffer_bytes:
             room = np.full(n, max(int(whole_blocks(np.array(options.buffer_bytes))), unit))
         buffers.room = room
