@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,38 +66,72 @@ def find_links(
     flow_plan = plan(fabric, _traffic(pairs, sent, others), options)
     state, qp = flow_plan.state, np.asarray(flow_plan.posting.messages.qp)
     capacity = np.asarray(state.classes.capacity) * _BYTE_PS
-    load = np.zeros((len(pairs) * len(parts), len(capacity)))  # share of a hand-off's bytes on a link of each class
-    flows = iter(qp.tolist())
-    for row, ranks in zip(load, list(parts) * len(pairs), strict=True):
-        for part in ranks:
-            flow = next(flows)
-            nodes = slice(state.node_first[flow], state.node_first[flow + 1])
-            np.add.at(row, state.node_class[nodes], part.share * state.node_share[nodes])
-    alone_byte_s = 1 / (load / capacity).max(axis=1)
-    rows, most_byte_s = np.zeros((0, len(capacity))), np.zeros(0)
+    flows = qp[: len(pairs) * len(sent)]
+    sizes = np.diff(state.node_first)[flows]
+    nodes = np.repeat(state.node_first[flows] - np.cumsum(sizes) + sizes, sizes) + np.arange(sizes.sum())
+    row_of = np.tile(np.repeat(np.arange(len(parts)), [len(ranks) for ranks in parts]), len(pairs))
+    row_of += len(parts) * np.repeat(np.arange(len(pairs)), len(sent))
+    share = np.tile([part.share for part in sent], len(pairs))
+    loads = _Loads.of(
+        np.repeat(row_of, sizes), state.node_class[nodes], np.repeat(share, sizes) * state.node_share[nodes]
+    )
+    alone_byte_s = 1 / np.maximum.reduceat(loads.share / capacity[loads.link], loads.first()[:-1])
+    most_byte_s = np.zeros(0)
     if others is not None and len(others.src):
-        rest = _rest(flow_plan, capacity, np.fromiter(flows, np.int64), others)
+        rest = _rest(flow_plan, capacity, qp[len(flows) :], others)
         if others.lane is not None:
             capacity = np.maximum(others.lane * capacity, capacity - rest.used_byte_s)
         else:
             alike = np.isin(others.src, np.concatenate([slots for slots, _ in pairs]))
             sender = np.where(alike, -1 - np.arange(len(alike)), others.src)
-            shared: NDArray[np.bool_] = load.max(axis=0) > 0
-            rows, most_byte_s = _rows(rest, shared, sender, len(parts[0]))
-    load = np.vstack((load, rows)).round(12)
-    marks = (np.random.default_rng(0).random((2, len(load))) @ load).round(9)  # equal for links with equal loads
-    _, one, of = np.unique(marks, axis=1, return_index=True, return_inverse=True)  # such as rails
-    load = load[:, one]
-    least = np.full(load.shape[1], np.inf)
+            shared = np.isin(np.arange(len(capacity)), loads.link)
+            more, most_byte_s = _rows(rest, shared, sender, len(parts[0]))
+            loads = loads.followed_by(more, len(alone_byte_s))
+    rows = len(alone_byte_s) + len(most_byte_s)
+    salts = np.random.default_rng(0).random((2, rows))  # sums that are equal for links with equal loads, such as rails
+    marks = [np.bincount(loads.link, salt[loads.row] * loads.share, len(capacity)).round(9) for salt in salts]
+    _, one, of = np.unique(marks, axis=1, return_index=True, return_inverse=True)
+    least = np.full(len(one), np.inf)
     np.minimum.at(least, of.ravel(), capacity)
-    used = [np.flatnonzero(row).astype(np.int32) for row in load]
+    loads = loads.take(one[of.ravel()[loads.link]] == loads.link)
+    first = loads.first(rows)
+    link = of.ravel()[loads.link].astype(np.int32)
     return Links(
-        link=used,
-        share=[row[links] for row, links in zip(load, used, strict=True)],
+        link=np.split(link, first[1:-1]),
+        share=np.split(loads.share, first[1:-1]),
         alone_byte_s=alone_byte_s,
         capacity_byte_s=least,
         others_byte_s=most_byte_s,
     )
+
+
+class _Loads(NamedTuple):
+    """The share of each row's bytes on the links that it uses, by row."""
+
+    row: NDArray[np.int64]
+    link: NDArray[np.int32]
+    share: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, row: NDArray[np.int64], link: NDArray[np.int32], share: NDArray[np.float64]) -> Self:
+        """Return the sums over equal rows and links."""
+        n = int(link.max(initial=0)) + 1
+        keys, at = np.unique(row * n + link, return_inverse=True)
+        total: NDArray[Any] = np.bincount(at, share)
+        return cls(keys // n, (keys % n).astype(np.int32), total.round(12))
+
+    def first(self, rows: int = 0) -> NDArray[np.int64]:
+        """Return the index where each row begins, and the end."""
+        counts = np.bincount(self.row, minlength=rows)
+        return np.append(0, np.cumsum(counts))
+
+    def take(self, kept: NDArray[np.bool_]) -> _Loads:
+        return _Loads(self.row[kept], self.link[kept], self.share[kept])
+
+    def followed_by(self, other: _Loads, rows: int) -> _Loads:
+        return _Loads(
+            np.append(self.row, other.row + rows), np.append(self.link, other.link), np.append(self.share, other.share)
+        )
 
 
 def _traffic(
@@ -148,8 +182,8 @@ def _rest(flow_plan: FlowPlan, capacity: NDArray[np.float64], flows: NDArray[np.
 
 def _rows(
     rest: _Rest, shared: NDArray[np.bool_], sender: NDArray[np.int64], queue_pairs: int
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the loads of groups of flows on the links of hand-offs ([group, class]), and their limits.
+) -> tuple[_Loads, NDArray[np.float64]]:
+    """Return the loads of groups of flows on the links of hand-offs, and their limits.
 
     sender: flows of one sender together count as one queue pair of a hand-off. Rates are those of all its queue pairs.
     """
@@ -165,10 +199,10 @@ def _rows(
     _, of, together = np.unique(sender[meets], return_inverse=True, return_counts=True)
     keys = np.column_stack([*(column[meets] for column in (*marks, rates)), together[of]])
     groups, one, count = np.unique(keys, axis=0, return_index=True, return_counts=True)
-    rows = np.zeros((len(groups), n_links))
     weight = count / groups[:, 3] / queue_pairs
-    for row, index, part in zip(rows, meets[one].tolist(), weight.tolist(), strict=True):
-        nodes = slice(rest.first[index], rest.first[index + 1])
-        np.add.at(row, rest.link[nodes], part * rest.share[nodes])
-    rows[:, ~shared] = 0.0
+    example = np.full(n_flows, -1)  # the group of which a flow is the example
+    example[meets[one]] = np.arange(len(groups))
+    kept = example[flow] >= 0
+    group = example[flow[kept]]
+    rows = _Loads.of(group, link[kept], weight[group] * share[kept])
     return rows, groups[:, 2] * groups[:, 3] * queue_pairs

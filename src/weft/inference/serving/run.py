@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -141,7 +142,7 @@ def _state(
         raise ConfigError(f"{entries[1]:,} prefix blocks on {n:,} replicas are too many: use --no-prefix-caching")
     flat_s = np.stack([np.interp(np.arange(most + 1), table.tokens, table.parts_s.sum(axis=0)) for table in tables])
     flows = int(replicas.staging[replicas.role == Role.DECODE].sum()) + 1
-    routes, others = _routes(service, phases), max(part.others for part in _parts(service, phases))
+    routes = _routes(service, phases)
     alive = [np.ones(n, np.bool_) if phase.alive is None else phase.alive for phase in phases]
     return State(
         run=_run(load),
@@ -169,6 +170,7 @@ def _state(
         lru_prev=np.full(entries, NONE, np.int32),
         lru_next=np.full(entries, NONE, np.int32),
         **_rows(service, phases),
+        **_others(service, phases),
         route_first=np.array(routes.first, np.int64),
         route_class=np.array(routes.link, np.int32),
         route_share=np.array(routes.share, np.float64),
@@ -176,9 +178,12 @@ def _state(
         capacity=np.array(routes.capacity_byte_s, np.float64),
         flow_request=np.zeros(flows, np.int32),
         flow_left=np.zeros(flows),
-        flow_rate=np.zeros(flows + others),
-        flow_fixed=np.zeros(flows + others, np.int8),
-        is_open=np.zeros(len(routes.capacity_byte_s), np.int8),
+        flow_rate=np.zeros(flows),
+        flow_fixed=np.zeros(flows, np.int8),
+        other_fixed=np.zeros(max(part.others for part in _parts(service, phases)), np.int8),
+        open_flows=np.zeros(len(routes.capacity_byte_s), np.int32),
+        open_link=np.zeros(len(routes.capacity_byte_s), np.int32),
+        level=np.zeros(len(routes.capacity_byte_s)),
         residual=np.zeros(len(routes.capacity_byte_s)),
         weight=np.zeros(len(routes.capacity_byte_s)),
         gaps=np.zeros(GAP_BINS),
@@ -246,14 +251,34 @@ def _parts(service: Service, phases: Sequence[Phase]) -> list[Routes]:
     return [phase.routes or service.routes or _NO_ROUTES for phase in phases]
 
 
-def _rows(service: Service, phases: Sequence[Phase]) -> dict[str, NDArray[np.int64]]:
-    """Return the first row of each phase in the table of routes, its rows of a pair, and of other traffic."""
+def _rows(service: Service, phases: Sequence[Phase]) -> dict[str, NDArray[Any]]:
+    """Return the first row of each phase in the table of routes, and its rows of a pair."""
     parts = _parts(service, phases)
     sizes = [len(part.first) - 1 for part in parts]
     return {
         "route_row": np.cumsum([0, *sizes[:-1]], dtype=np.int64),
-        "others": np.array([part.others for part in parts], np.int64),
         "ranks": np.array([part.ranks for part in parts], np.int64),
+    }
+
+
+def _others(service: Service, phases: Sequence[Phase]) -> dict[str, NDArray[Any]]:
+    """Return the flows of other traffic by the most that they send, by phase, and by link."""
+    by_limit, by_link, weight, counts = [], [], [], []
+    for part in _parts(service, phases):
+        at = len(part.first) - 1 - part.others
+        by_limit.append(np.argsort(part.most_byte_s[at:], kind="stable"))
+        nodes = slice(part.first[at], part.first[-1])
+        link, share = part.link[nodes], part.share[nodes]
+        flow = np.repeat(np.arange(part.others), np.diff(part.first[at:]))
+        by_link.append(flow[np.argsort(link, kind="stable")])
+        counts.append(np.bincount(link, minlength=len(part.capacity_byte_s)))
+        weight.append(np.bincount(link, share, len(part.capacity_byte_s)))
+    return {
+        "other_first": np.cumsum([0, *map(len, by_limit)], dtype=np.int64),
+        "by_limit": np.concatenate(by_limit).astype(np.int32),
+        "link_first": np.append(0, np.cumsum(np.concatenate(counts), dtype=np.int64)),
+        "link_other": np.concatenate(by_link).astype(np.int32),
+        "other_weight": np.concatenate(weight).astype(np.float64),
     }
 
 

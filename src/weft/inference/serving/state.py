@@ -197,7 +197,11 @@ class State(NamedTuple):
     lru_prev: NDArray[np.int32]
     lru_next: NDArray[np.int32]
     route_row: NDArray[np.int64]  # [phase] first row of its routes: pairs of replicas, then other traffic
-    others: NDArray[np.int64]  # [phase] rows of other traffic
+    other_first: NDArray[np.int64]  # [phase + 1] first of its other traffic in `by_limit`
+    by_limit: NDArray[np.int32]  # flows of other traffic by the most that they send
+    link_first: NDArray[np.int64]  # [class + 1]
+    link_other: NDArray[np.int32]  # flows of other traffic on each link
+    other_weight: NDArray[np.float64]  # [class] their shares
     ranks: NDArray[np.int64]  # [phase] rows of a pair of replicas, which requests take in turn
     route_first: NDArray[np.int64]  # [row + 1]
     route_class: NDArray[np.int32]
@@ -206,9 +210,12 @@ class State(NamedTuple):
     capacity: NDArray[np.float64]  # [class] bytes/s
     flow_request: NDArray[np.int32]
     flow_left: NDArray[np.float64]  # bytes
-    flow_rate: NDArray[np.float64]  # hand-offs, then other traffic
+    flow_rate: NDArray[np.float64]
     flow_fixed: NDArray[np.int8]  # scratch
-    is_open: NDArray[np.int8]  # [class] scratch: a hand-off under way uses it
+    other_fixed: NDArray[np.int8]  # scratch
+    open_flows: NDArray[np.int32]  # [class] scratch: flows without a rate; 0 without a hand-off
+    open_link: NDArray[np.int32]  # scratch: classes with open flows
+    level: NDArray[np.float64]  # [class] scratch: rate at which it is full
     residual: NDArray[np.float64]  # [class] scratch
     weight: NDArray[np.float64]  # [class] scratch
     gaps: NDArray[np.float64]  # [bin] tokens by the time since the token before

@@ -3,8 +3,9 @@
 A hand-off of x bytes/s from one replica to another puts `share` · x on each link class of its route: the GPUs of both
 replicas send over their own adapters at the same time. Rates are solved again whenever a hand-off starts or ends.
 
-Other traffic (jobs of other tenants, exchanges of steps) are flows that never end: they come after the hand-offs in the
-list of flows, have rows of their own in the table of routes, and take their share while hand-offs are under way.
+Other traffic (jobs of other tenants, exchanges of steps) are flows that never end: they have rows of their own in the
+table of routes, and take their share while hand-offs are under way. A job may have 40,000 rows: each link has a list of
+those that use it, and a solution ends when all hand-offs have a rate.
 """
 
 from __future__ import annotations
@@ -24,13 +25,10 @@ def _pair(s, index):
 
 
 @part
-def _row(s, i):
-    """Return the row of the route of a flow: a hand-off, or one of the others."""
-    flows = s.run[0].flows
-    if i < flows:
-        return _pair(s, s.flow_request[i])
-    n, phase = len(s.replicas), s.run[0].phase
-    return s.route_row[phase] + n * n * s.ranks[phase] + i - flows
+def _first_other(s):
+    """Return the row of the first flow of other traffic in the present phase."""
+    phase = s.run[0].phase
+    return s.route_row[phase] + len(s.replicas) * len(s.replicas) * s.ranks[phase]
 
 
 @part
@@ -75,24 +73,41 @@ def remove_flow(s, index):
 
 @handler
 def solve(s):
-    """Solve the rates of all flows by filling all equally until a link is full, and find the next end."""
+    """Solve the rates of hand-offs by filling all flows equally until a link is full, and find the next end."""
     run = s.run[0]
-    total = run.flows + s.others[run.phase] if run.flows else 0
-    fixed = _open_classes(s, total)
-    while fixed < total:
+    first, at, end = _first_other(s), s.other_first[run.phase], s.other_first[run.phase + 1]
+    left, links = run.flows, _open_links(s, end - at)
+    while left > 0:
         level = NEVER_S
-        for i in range(total):
+        for i in range(run.flows):
             if not s.flow_fixed[i]:
-                level = min(level, _limit(s, i))
+                level = min(level, s.route_cap[_pair(s, s.flow_request[i])])
+        while at < end and s.other_fixed[s.by_limit[at]]:
+            at += 1
+        if at < end:
+            level = min(level, s.route_cap[first + s.by_limit[at]])
+        links = _keep_open(s, links)
+        for k in range(links):
+            level = min(level, s.level[s.open_link[k]])
         if level == NEVER_S:
             break
-        for i in range(total):
-            if not s.flow_fixed[i] and _limit(s, i) <= level * (1 + 1e-12):
-                s.flow_fixed[i] = 2
-        for i in range(total):
-            if s.flow_fixed[i] == 2:
+        most = level * (1 + 1e-12)
+        for i in range(run.flows):
+            if not s.flow_fixed[i] and s.route_cap[_pair(s, s.flow_request[i])] <= most:
                 _fix(s, i, level)
-                fixed += 1
+                left -= 1
+        while at < end and s.route_cap[first + s.by_limit[at]] <= most:
+            _fix_other(s, first, s.by_limit[at], level)
+            at += 1
+        for k in range(links):
+            link = s.open_link[k]
+            if s.level[link] <= most:
+                for j in range(s.link_first[link], s.link_first[link + 1]):
+                    _fix_other(s, first, s.link_other[j], level)
+        for i in range(run.flows):
+            if not s.flow_fixed[i] and _lowest(s, i) <= most:
+                _fix(s, i, level)
+                left -= 1
     run.wire_end_s = NEVER_S
     for i in range(run.flows):
         if s.flow_rate[i] > 0:
@@ -100,57 +115,72 @@ def solve(s):
 
 
 @part
-def _open_classes(s, total):
-    """Set up the links of hand-offs under way, and return the number of other flows that use none of them.
+def _open_links(s, others):
+    """Set up the links of hand-offs under way, and return their number.
 
     Links without a hand-off never fill up: others send no more than without hand-offs.
     """
-    flows = s.run[0].flows
-    for i in range(total):
-        row = _row(s, i)
+    s.open_flows[:] = 0
+    s.other_fixed[:others] = 0
+    links = 0
+    for i in range(s.run[0].flows):
         s.flow_fixed[i], s.flow_rate[i] = 0, 0.0
-        for j in range(s.route_first[row], s.route_first[row + 1]):
-            s.is_open[s.route_class[j]] = 0
-    for i in range(flows):
-        row = _row(s, i)
+        row = _pair(s, s.flow_request[i])
         for j in range(s.route_first[row], s.route_first[row + 1]):
             link = s.route_class[j]
-            s.is_open[link], s.residual[link], s.weight[link] = 1, s.capacity[link], 0.0
-    left_out = 0
-    for i in range(total):
-        row, meets = _row(s, i), i < flows
-        for j in range(s.route_first[row], s.route_first[row + 1]):
-            link = s.route_class[j]
-            if s.is_open[link]:
-                meets = True
-                s.weight[link] += s.route_share[j]
-        if not meets:
-            s.flow_fixed[i] = 1
-            left_out += 1
-    return left_out
+            if not s.open_flows[link]:
+                s.open_flows[link] = s.link_first[link + 1] - s.link_first[link]
+                s.residual[link], s.weight[link] = s.capacity[link], s.other_weight[link]
+                s.open_link[links] = link
+                links += 1
+            s.open_flows[link] += 1
+            s.weight[link] += s.route_share[j]
+    return links
 
 
 @part
-def _limit(s, i):
-    """Return the rate at which the first link of a flow is full, or its own limit."""
-    row = _row(s, i)
-    limit = s.route_cap[row]
+def _keep_open(s, links):
+    """Set the rate at which each link is full, and return the number of links with a flow that has no rate yet."""
+    kept = 0
+    for k in range(links):
+        link = s.open_link[k]
+        if s.open_flows[link]:
+            s.level[link] = max(s.residual[link], 0.0) / s.weight[link]
+            s.open_link[kept] = link
+            kept += 1
+    return kept
+
+
+@part
+def _lowest(s, i):
+    """Return the rate at which the first link of a hand-off is full."""
+    row, lowest = _pair(s, s.flow_request[i]), NEVER_S
     for j in range(s.route_first[row], s.route_first[row + 1]):
-        link = s.route_class[j]
-        if not s.is_open[link]:
-            continue
-        limit = min(limit, max(s.residual[link], 0.0) / s.weight[link])
-    return limit
+        lowest = min(lowest, s.level[s.route_class[j]])
+    return lowest
 
 
 @part
 def _fix(s, i, level):
-    """Give a flow its rate and take it from its links."""
-    row = _row(s, i)
+    """Give a hand-off its rate."""
     s.flow_fixed[i], s.flow_rate[i] = 1, level
+    _take(s, _pair(s, s.flow_request[i]), level)
+
+
+@part
+def _fix_other(s, first, other, level):
+    """Give a flow of other traffic its rate, if it has none."""
+    if not s.other_fixed[other]:
+        s.other_fixed[other] = 1
+        _take(s, first + other, level)
+
+
+@part
+def _take(s, row, level):
+    """Take a rate from the links of a flow."""
     for j in range(s.route_first[row], s.route_first[row + 1]):
         link = s.route_class[j]
-        if not s.is_open[link]:
-            continue
-        s.residual[link] -= level * s.route_share[j]
-        s.weight[link] -= s.route_share[j]
+        if s.open_flows[link]:
+            s.open_flows[link] -= 1
+            s.residual[link] -= level * s.route_share[j]
+            s.weight[link] -= s.route_share[j]
