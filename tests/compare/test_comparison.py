@@ -270,7 +270,7 @@ def test_a_band_of_a_cluster_unlike_any_published_one_has_the_reason(found: Comp
 
 def test_a_transport_is_beside_runs_over_itself_alone() -> None:
     large = 1 << 30
-    assert published(catalog.interconnect("efa-400"), 400, large).runs == ("h100-efa-2",)
+    assert published(catalog.interconnect("efa-400"), 400, large).runs == ("h100-efa-2", "b200-efa-4")
     assert published(catalog.interconnect("tcpxo-200"), 200, large).runs == ("h100-tcpxo-2-gather", "h100-tcpxo-2")
     over_slingshot = published(catalog.interconnect("slingshot-11"), 200, 1 << 26).runs
     assert {name.rpartition("slingshot")[0] for name in over_slingshot} == {"gh200-"}

@@ -36,10 +36,9 @@ def test_left_out_sources_are_within_ten_percent_in_the_mean(by_source):
 
 
 def test_nine_of_ten_bands_hold_with_their_source_left_out(by_source):
-    """The band of the framework of bloom, left out, is that of an unseen one: 78 %."""
     for row in by_source.values():
-        assert row.in_bands / row.figures >= (0.75 if row.name == "bloom" else 0.85), row.name
-    assert 0.85 <= by_source["all"].in_bands / by_source["all"].figures <= 0.95
+        assert row.in_bands / row.figures >= 0.85, row.name
+    assert by_source["all"].in_bands / by_source["all"].figures <= 0.98
 
 
 def test_the_calibration_page_has_every_source_and_class(by_source):

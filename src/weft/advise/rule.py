@@ -2,7 +2,7 @@
 
 1. Drop fabrics that cost more than the budget, by the middle of their price band.
 2. Find the lowest cost of a unit of work. Fabrics within 5 % of it count as equal, because the model cannot tell them
-   apart: weft's training steps are 5 % off published ones in the mean, its collectives 9 %.
+   apart: weft's training steps are 5 % off published ones in the mean, its collectives 8 %.
 3. Of these, drop a fabric if another one is cheaper to buy and at most 5 % slower. A fabric about which only vendors'
    headlines are published must be 5 % cheaper than one with measurements.
 4. If several remain, any of them will do: one is faster, another cheaper. The one that the team knows comes first.

@@ -32,14 +32,23 @@ def test_no_time_is_shorter_than_the_lines_of_a_gpu_take(kind):
 
 def test_clusters_that_were_left_out_are_met_within_the_limits():
     every, large = means()
-    assert every <= 0.12
+    assert every <= 0.1
     assert large <= 0.055
 
 
 def test_nine_of_ten_bands_hold_on_clusters_that_have_no_part_in_them():
     inside, count = count_in_bands(cross_validate())
     assert count == len(compare_all())
-    assert 0.88 <= inside / count <= 0.95
+    assert 0.9 <= inside / count <= 0.96
+
+
+def test_85_percent_of_bands_hold_on_each_cluster_but_the_documented_ones():
+    few = {
+        where: sum(each.is_in_band for each in own) / len(own)
+        for where, own in cross_validate().items()
+        if sum(each.is_in_band for each in own) < 0.85 * len(own)
+    }
+    assert few == pytest.approx({"ml-engineering-a100": 12 / 15, "skypilot-a3-high": 11 / 15})
 
 
 def test_a_class_with_many_clusters_has_a_narrower_band_than_one_without():
@@ -92,8 +101,9 @@ def test_the_fit_finds_the_constant_that_made_the_times():
     """Starting from twice the constant, the published runs lead back to it."""
     name = "pipeline.meeting_us"
     fit = times().fit[name]
-    assert best(name, fit, fit.runs) == pytest.approx(times().pipeline.meeting_us, rel=0.1)
-    assert with_constant(times(), name, 9.0).pipeline.meeting_us == 9.0
+    twice = with_constant(times(), name, 9.0)
+    assert twice.pipeline.meeting_us == 9.0
+    assert best(twice, name, fit, fit.runs) == pytest.approx(times().pipeline.meeting_us, rel=0.1)
 
 
 def test_constants_of_one_cluster_are_those_of_classes_with_one_cluster():

@@ -46,8 +46,8 @@ TCP_DOUBT = (
     "connections (NCCL_NSOCKS_PERTHREAD) are not modelled"
 )
 _TUNED = (
-    "EFA: on three and more servers the tuner of AWS's plugin chooses, by its code of August 2026; published "
-    "runs are of two servers, where it does not. --OFI_NCCL_TUNER_TYPE Internal leaves the choice to NCCL"
+    "EFA: on three and more servers the tuner of AWS's plugin chooses, by its code of August 2026; one published run "
+    "has so many, from 32 MiB on. --OFI_NCCL_TUNER_TYPE Internal leaves the choice to NCCL"
 )
 _GUESSED = (
     "the server's template does not say its processors: the link between them is taken to be that of Intel's first "

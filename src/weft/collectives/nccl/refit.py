@@ -1,7 +1,8 @@
 """Constants fitted without a cluster, and published times predicted with them.
 
-A constant that was fitted to runs of a cluster is fitted again to its other runs, one constant after the other; one
-that has no other run becomes what was known without any (`[fit]` of nccl_times.toml).
+A constant that was fitted to runs of a cluster is fitted again to its other runs; one that has no other run becomes
+what was known without any (`[fit]` of nccl_times.toml). The constants are fitted one after the other, each with those
+before it, so that two of them do not both make up for one error.
 """
 
 from __future__ import annotations
@@ -28,20 +29,25 @@ def left_out_figures() -> tuple[Figure, ...]:
 
 def refitted(where: str) -> Times:
     """Fit the constants without this cluster."""
-    changed = times()
+    others: dict[str, list[str]] = {}  # runs of other clusters, by constant
     for name, fit in times().fit.items():
         named = [find(run) for run in fit.runs]
         if any(run.where == where for run in named):
-            rest = [run.name for run in named if run.where != where]
-            changed = with_constant(changed, name, best(name, fit, rest) if rest else fit.without)
+            others[name] = [run.name for run in named if run.where != where]
+    changed = times()
+    for name in sorted(others, key=lambda name: bool(others[name])):  # those without a run first
+        fit = times().fit[name]
+        value = best(changed, name, fit, others[name]) if others[name] else fit.without
+        changed = with_constant(changed, name, value)
     return changed
 
 
-def best(name: str, fit: Fit, names: Sequence[str]) -> float:
-    """Return the value of a constant with the least error over these runs, which all have the same weight."""
-    now = _value(times(), name)
+def best(constants: Times, name: str, fit: Fit, names: Sequence[str]) -> float:
+    """Return the value of one of these constants with the least error over runs, which all have the same weight."""
+    now = _value(constants, name)
     return min(
-        (now * factor for factor in _FACTORS), key=lambda value: _loss(with_constant(times(), name, value), fit, names)
+        (now * factor for factor in _FACTORS),
+        key=lambda value: _loss(with_constant(constants, name, value), fit, names),
     )
 
 
