@@ -53,13 +53,18 @@ docs: $(VENV)/.tested
 web: $(VENV)/bin/python
 	@$(BIN)/python web/build.py
 
-# Build the wheel, install it alone into a new environment, and run the main job from it.
+# Build the wheel, install it alone into new environments, and run the main job from each:
+# make wheel PYTHONS="python3.11 python3.13" NUMBA=numba==0.61.0
+PYTHONS ?= $(PYTHON)
 wheel: $(VENV)/bin/python
 	@rm -rf out/wheel
 	@$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir out/wheel .
-	@$(PYTHON) -m venv out/wheel/venv
-	@out/wheel/venv/bin/python -m pip install --quiet --disable-pip-version-check out/wheel/weft_fabric-*.whl
-	@cd out/wheel && venv/bin/weft compare superpod:su=1 --report compare.html && ls weft_fabric-*.whl
+	@set -e; for python in $(PYTHONS); do \
+		rm -rf out/wheel/venv; $$python -m venv out/wheel/venv; \
+		out/wheel/venv/bin/python -m pip install --quiet --disable-pip-version-check out/wheel/weft_fabric-*.whl $(NUMBA); \
+		(cd out/wheel && venv/bin/python -VV && venv/bin/weft compare superpod:su=1 --report compare.html); \
+	done
+	@ls out/wheel/weft_fabric-*.whl
 
 # Programs against which the tests check weft: Ray, Arrow, Neutron, PyTorch, NIXL and Mooncake, which are too large for
 # `make test` to download, and programs of Debian. PyTorch without CUDA where an index has it: with CUDA it has gigabytes.

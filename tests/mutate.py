@@ -35,7 +35,7 @@ from tests import call_recorder
 from tests.import_graph import ROOT, ImportGraph, module_name
 from tests.mutants import FunctionNode, Mutant, find_function, find_mutants, is_kernel
 
-from weft.jit.cache import sources as sources_of
+from weft.jit.sources import sources as sources_of
 
 _WALL_LIMIT_S = 600  # for the tests of a mutant
 _AFRESH_CPU_S = 150  # the same in a new process, which imports and collects first

@@ -17,10 +17,10 @@ from tests.lab.mounts import need_mounts
 from tests.patience import without_notices
 
 from weft import compiler
-from weft.jit import bits, cache, object_code
+from weft.jit import bits, object_code, sources
 from weft.verbs.shm import atomic
 
-ROOT = Path(cache.__file__).parent.parent
+ROOT = Path(sources.__file__).parent.parent
 KERNELS = sorted(
     ".".join(("weft", *path.relative_to(ROOT).with_suffix("").parts))
     for path in ROOT.rglob("*.py")
@@ -29,7 +29,7 @@ KERNELS = sorted(
 
 
 def folders() -> dict[str, Path]:
-    return {module: cache.cache_folder.__wrapped__(module) for module in KERNELS}
+    return {module: sources.cache_folder.__wrapped__(module) for module in KERNELS}
 
 
 @functools.cache
@@ -38,8 +38,8 @@ def folders_before() -> dict[str, Path]:
 
 
 def edit(monkeypatch: pytest.MonkeyPatch, module: str) -> None:
-    read = cache._source.__wrapped__
-    monkeypatch.setattr(cache, "_source", lambda name: f"{read(name)}\n" if name == module else read(name))
+    read = sources._source.__wrapped__
+    monkeypatch.setattr(sources, "_source", lambda name: f"{read(name)}\n" if name == module else read(name))
 
 
 def changed_by_an_edit_of(monkeypatch: pytest.MonkeyPatch, module: str) -> set[str]:
@@ -50,10 +50,10 @@ def changed_by_an_edit_of(monkeypatch: pytest.MonkeyPatch, module: str) -> set[s
 
 def test_the_cache_of_checked_kernels_is_another_than_that_of_fast_ones():
     code = "from weft.jit import cache_folder; print(cache_folder('weft.wire.kernels'))"
-    environment = os.environ | {"NUMBA_BOUNDSCHECK": str(int(not cache.BOUNDSCHECK))}
+    environment = os.environ | {"NUMBA_BOUNDSCHECK": str(int(not sources.BOUNDSCHECK))}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
-    assert Path(done.stdout.strip()).parent == cache.cache_folder("weft.wire.kernels").parent
-    assert Path(done.stdout.strip()) != cache.cache_folder("weft.wire.kernels")
+    assert Path(done.stdout.strip()).parent == sources.cache_folder("weft.wire.kernels").parent
+    assert Path(done.stdout.strip()) != sources.cache_folder("weft.wire.kernels")
 
 
 def test_an_edit_in_a_called_function_changes_the_cache_folder(monkeypatch):
@@ -75,14 +75,14 @@ def test_an_edit_in_a_called_function_changes_the_cache_folder(monkeypatch):
     ],
 )
 def test_an_edit_that_no_kernel_can_see_compiles_nothing(monkeypatch, module):
-    assert cache._source(module) is not None
+    assert sources._source(module) is not None
     assert changed_by_an_edit_of(monkeypatch, module) == set()
 
 
 @pytest.mark.parametrize("module", KERNELS)
 def test_all_sources_of_a_kernel_are_in_the_name_of_its_cache(module):
     """Every name of weft that a kernel reads comes from a module whose source is hashed."""
-    names = cache.sources(module)
+    names = sources.sources(module)
     for var in vars(importlib.import_module(module)).values():
         if isinstance(var, Dispatcher) and var.__module__ == module:
             used = (var.py_func.__globals__.get(name) for name in var.py_func.__code__.co_names)
@@ -96,7 +96,7 @@ def test_numba_keeps_the_kernels_of_weft_there():
     result = [var for var in vars(kernels).values() if isinstance(var, Dispatcher)]
     cached = [item for item in result if item.stats.cache_path]
     assert cached
-    assert {item.stats.cache_path for item in cached} == {str(cache.cache_folder("weft.wire.kernels"))}
+    assert {item.stats.cache_path for item in cached} == {str(sources.cache_folder("weft.wire.kernels"))}
 
 
 # -- loading ----------------------------------------------------------------------------------------------------------
@@ -322,6 +322,26 @@ def test_parts_read_and_write_a_state_by_reference(tmp_path):
     call = "from mine import state, total; print(total(state, 2), *state.records.total.tolist())"
     assert [python(call, tmp_path) for _ in range(2)] == ["4 2 6\n"] * 2
     assert python(call, tmp_path, NUMBA_DISABLE_JIT="1") == "4 2 6\n"
+
+
+_UNTESTED = """
+import os, sys, numba
+numba.__version__ = os.environ["NUMBA_RELEASE"]
+from mine import state, total
+from weft.jit import address_of, cache_folder
+print(total(state, 2), *state.records.total.tolist(), sum(total.stats.cache_hits.values()))
+print(address_of(total, numba.int64(numba.typeof(state), numba.int64), "the total") != 0)
+print(total.stats.cache_path.startswith(str(cache_folder("mine"))))
+print(*{"weft.jit.cache", "weft.jit.dispatcher", "weft.jit.inner"} & sys.modules.keys())
+"""
+
+
+@pytest.mark.parametrize("release", ["0.62.1", "0.69.0", "1.0.0rc1"])
+def test_kernels_of_a_numba_that_was_not_tested_use_its_public_interface_alone(tmp_path, release):
+    (tmp_path / "mine.py").write_text(_STATE)
+    for hits in (0, 1):
+        output = python(_UNTESTED, tmp_path, NUMBA_RELEASE=release).splitlines()
+        assert output == [f"4 2 6 {hits}", "True", "True", ""]
 
 
 def test_a_field_that_a_state_lacks_is_an_error_of_the_compiler(tmp_path):

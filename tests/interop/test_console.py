@@ -69,10 +69,15 @@ class Program:
 
 
 @pytest.fixture(scope="module")
-def program(peer: Callable[[str], str], warm: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
+def console(peer: Callable[[str], str], warm: Path) -> None:
+    """Skip where there is no browser or no console to display."""
     peer("chromium")
     if not builder().is_fresh():
         do_without("a console of these sources (make web)")
+
+
+@pytest.fixture(scope="module")
+def program(console: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
     program = Program(tmp_path_factory.mktemp("serve"))
     yield program
     program.stop()
@@ -345,10 +350,7 @@ def test_master_and_standby_managers_are_shown(page: Page, tmp_path: Path) -> No
     page.wait("document.querySelector('header').innerText.includes('SM master h1')")
 
 
-def test_a_server_is_selected_as_one_item_and_then_its_adapters(
-    peer: Callable[[str], str], warm: Path, tmp_path: Path
-) -> None:
-    peer("chromium")
+def test_a_server_is_selected_as_one_item_and_then_its_adapters(console: None, tmp_path: Path) -> None:
     program = Program(tmp_path, "star:hosts=2,server=dgx-h100", "console-servers")
     try:
         with chromium(tmp_path, *SOFTWARE_GL) as page:

@@ -10,7 +10,7 @@ import pytest
 
 from weft import compiler
 from weft.errors import ConfigError
-from weft.jit.cache import sources
+from weft.jit.sources import sources
 from weft.verbs.c import build
 
 pytestmark = pytest.mark.skipif(compiler.find() is None, reason="no C compiler")

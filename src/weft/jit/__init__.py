@@ -1,4 +1,8 @@
-"""Numba kernels, compiled once and cached (`cache`): decorators, addresses of compiled functions, and intrinsics."""
+"""Numba kernels, compiled once and cached: decorators, addresses of compiled functions, and intrinsics.
+
+`dispatcher`, `cache` and `inner` compile and load kernels quickly by numba's internals; with a numba that they are not
+tested with, `public` does it by numba's public interface.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +14,20 @@ import numba
 from llvmlite import binding as llvm
 from llvmlite import ir
 from numba.core import cgutils, types
-from numba.core.compiler_lock import global_compiler_lock
 from numba.core.errors import NumbaError
-from numba.core.registry import CPUDispatcher
 from numba.extending import intrinsic
 
 from weft.errors import ConfigError
-from weft.jit.cache import BOUNDSCHECK as BOUNDSCHECK
-from weft.jit.cache import LaterCache, has_source, plugin_functions
-from weft.jit.cache import cache_folder as cache_folder
-from weft.jit.inner import InnerCompiler, KernelCompiler
+from weft.jit.sources import BOUNDSCHECK as BOUNDSCHECK
+from weft.jit.sources import cache_folder as cache_folder
+from weft.jit.sources import has_source, plugin_functions
+
+_OLDEST_TESTED, _NEWEST_TESTED = (0, 63), (0, 68)  # releases of numba
+IS_TESTED = _OLDEST_TESTED <= tuple(int(number) for number in numba.__version__.split(".")[:2]) <= _NEWEST_TESTED
+if IS_TESTED:
+    from weft.jit.dispatcher import PARTS, make_kernel
+else:
+    from weft.jit.public import PARTS, make_kernel
 
 __all__ = [
     "BOUNDSCHECK",
@@ -45,31 +53,13 @@ Kernel = Callable[..., Any]  # numba infers the types
 _pointed: list[Any] = [None] * 16
 
 
-class _Kernel(CPUDispatcher):
-    """A kernel that loads its machine code on the first call."""
-
-    def __init__(self, function: Kernel, options: dict[str, Any]) -> None:
-        super().__init__(function, targetoptions={"nopython": True, **options}, pipeline_class=KernelCompiler)
-        self._cache = LaterCache(function)
-
-    def compile(self, sig: Any) -> Any:
-        with global_compiler_lock:  # until `end_turn`: another thread would take the lock for its own
-            try:
-                return super().compile(sig)
-            finally:
-                self._cache.end_turn()
-
-    def _compilation_chain_init_hook(self) -> None:
-        """Skip numba's extensions: kernels of weft use none, and numba searches all installed packages for them."""
-
-
 def _cached(function: Kernel, **options: Any) -> Kernel:
-    return function if numba.config.DISABLE_JIT else _Kernel(function, options)  # type: ignore[attr-defined]
+    return function if numba.config.DISABLE_JIT else make_kernel(function, options)  # type: ignore[attr-defined]
 
 
 # Reference counts of arrays cost 30 times a simulation step: kernels that create no array do without.
 _LEAN: dict[str, Any] = {"_nrt": False, "boundscheck": BOUNDSCHECK, "error_model": "numpy"}
-_INNER = _LEAN | {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, "pipeline_class": InnerCompiler}
+_INNER = _LEAN | {"no_cpython_wrapper": True, "no_cfunc_wrapper": True, **PARTS}
 
 
 def kernel(function: Kernel) -> Kernel:
@@ -152,7 +142,7 @@ def address_of(function: Kernel, signature: Any, what: str) -> int:
         return len(_pointed) - 1
     bare = getattr(function, "py_func", function)
     plugin_functions.append(bare)
-    compiled = _Kernel(bare, _LEAN) if has_source(bare) else numba.njit(**_LEAN)(bare)
+    compiled: Any = make_kernel(bare, _LEAN) if has_source(bare) else numba.njit(**_LEAN)(bare)
     try:
         compiled.compile(signature)
     except NumbaError as error:

@@ -1,9 +1,4 @@
-"""The cache of compiled kernels: how entries are named so that they cannot go stale, and how they are loaded.
-
-Numba's own file cache checks only the file of a kernel: it misses edits in the functions that the kernel calls, and the
-bounds-check flag. So the kernels of a module are cached in a folder named after a hash of its source, of all modules of
-weft that it imports, and of the flag. An edit recompiles only the kernels that depend on it; checkouts with the same
-sources share compiled kernels. When several processes need a kernel at once, one compiles it.
+"""The cache of compiled kernels: when several processes need a kernel at once, one compiles it, and loading is quick.
 
 Loading skips the steps that only compiling needs: numba would first set up its compiler (a quarter of a second) and
 read each kernel a second time as bitcode. A comment at each skipped step says why it is not needed; kernels of other
@@ -14,78 +9,26 @@ from __future__ import annotations
 
 import fcntl
 import functools
-import hashlib
 import os
 import pickle
-import re
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
-import numba
 from llvmlite import binding as llvm
 from numba.core import caching, environment
 from numba.core.runtime import nrtdynmod
 from numba.core.runtime.nrt import rtsys
 
-from weft.user_cache import Announcer, mark_used, remove_unused, root
+from weft.jit.sources import ROOT, cache_folder, plugin_functions
+from weft.user_cache import Announcer, mark_used, remove_unused
 
-_ROOT = Path(__file__).parent.parent
-# Imports at the top level of a module; those in functions and for type checkers are indented.
-_IMPORTS = re.compile(r"^from (weft[\w.]*) import (\([^)]*\)|.*)", re.M)
-BOUNDSCHECK = os.environ.get("NUMBA_BOUNDSCHECK") == "1"
 _LONGEST_TURN_S, _LOOKS_PER_S = 300, 20
 _COMPILER_SYMBOLS = (b"_numba_hashsecret_", b"numba_parallel_for")  # symbols that exist once numba's compiler is set up
 _compiling = Announcer("compiling kernels")
-plugin_functions: list[Callable[..., Any]] = []  # functions outside weft that are cached here too
-
-
-@functools.cache
-def _source(module: str) -> str | None:
-    """Return the source of a module of weft or of a plugin; None if it has no file, such as a prompt's."""
-    path = _ROOT.joinpath(*module.split(".")[1:])
-    if not module.startswith("weft."):
-        path = Path(getattr(sys.modules.get(module), "__file__", None) or "")
-        return path.read_text(encoding="utf-8") if module != "__main__" and path.is_file() else None
-    for file in (path.with_suffix(".py"), path / "__init__.py"):
-        if file.is_file():
-            return file.read_text(encoding="utf-8")
-    return None
-
-
-def has_source(function: Callable[..., Any]) -> bool:
-    """Return whether the source of a function is known; without it the function cannot be cached."""
-    return _source(function.__module__) is not None
-
-
-def _imports(module: str) -> Iterator[str]:
-    for owner, names in _IMPORTS.findall(_source(module) or ""):
-        yield owner
-        yield from (f"{owner}.{name}" for name in re.findall(r"\w+", names))
-
-
-def sources(module: str) -> dict[str, str]:
-    """Return the sources of a module and of all modules of weft that it imports, directly or not, by dotted name."""
-    texts: dict[str, str] = {}
-    todo = [module]
-    while todo:
-        name = todo.pop()
-        if name not in texts and (text := _source(name)) is not None:
-            texts[name] = text
-            todo += _imports(name)
-    return texts
-
-
-@functools.cache
-def cache_folder(module: str) -> Path:
-    """Return the folder of a module's compiled kernels."""
-    digest = hashlib.sha256(f"{numba.__version__} boundscheck={BOUNDSCHECK}".encode())
-    for name, text in sorted(sources(module).items()):
-        digest.update(f"{name}\n{text}".encode())
-    return root() / "kernels" / f"{module.removeprefix('weft.')}-{digest.hexdigest()[:16]}"
 
 
 class _Locator(caching._CacheLocator):
@@ -100,7 +43,7 @@ class _Locator(caching._CacheLocator):
 
     @classmethod
     def from_function(cls, py_func: Callable[..., Any], py_file: str) -> _Locator | None:
-        if not Path(py_file).is_relative_to(_ROOT) and py_func not in plugin_functions:
+        if not Path(py_file).is_relative_to(ROOT) and py_func not in plugin_functions:
             return None
         locator = cls(py_func)
         is_new = not locator._folder.exists()

@@ -62,7 +62,9 @@ def _versions() -> Iterator[Finding]:
         f"{platform.python_version()} on {platform.machine()}, {format_items(os.cpu_count() or 1, 'core')}",
     )
     for name in LIBRARIES:
-        yield Finding(name, "good", metadata.version(name))
+        is_slow = name == "numba" and not jit.IS_TESTED
+        note = ": weft was not tested with it, so kernels compile more slowly" if is_slow else ""
+        yield Finding(name, "good", metadata.version(name) + note)
     for name, purpose in OPTIONAL:
         try:
             yield Finding(name, "good", metadata.version(name))
