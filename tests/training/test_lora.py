@@ -56,3 +56,26 @@ def test_more_adapters_and_a_higher_rank_take_longer():
     every = replace(LORA, lora_modules="linear_qkv,linear_proj,linear_fc1,linear_fc2")
     times = [run(each).step_s for each in (LORA, every, replace(every, lora=512))]
     assert times == sorted(times)
+
+
+def test_experts_of_a_rank_share_an_adapter_that_all_their_tokens_pass():
+    model = find("mixtral-8x7b")
+    attention = replace(WHOLE, ep=8, lora=16, lora_modules="linear_qkv")
+    experts = replace(attention, lora_modules="linear_qkv,linear_fc1,linear_fc2")
+    assert shares(attention, model).trained_experts.sum() == 0
+    held = shares(experts, model)
+    assert held.trained_experts.sum() == 32 * 16 * ((4096 + 2 * 14336) + (14336 + 4096))
+    assert held.trained.sum() == shares(attention, model).trained.sum()
+    steps = [
+        run_step(model, each, Gpu.of("H100"), Ideal(from_server("dgx-h100", nodes=1), each))
+        for each in (attention, experts)
+    ]
+    assert 1.02 < steps[1].parts["products"] / steps[0].parts["products"] < 1.3
+    assert steps[1].parts["memory"] > steps[0].parts["memory"]
+
+
+def test_shared_experts_have_adapters_of_their_own():
+    model = find("deepseek-v3")
+    layout = replace(WHOLE, ep=8, lora=16)
+    bare = replace(model, shared_experts=0)
+    assert shares(layout, model).trained.sum() > shares(layout, bare).trained.sum()

@@ -168,19 +168,19 @@ class Layers:
         for name, (inputs, outputs) in matrices.items():
             products_s += self._product_s(self.layout.tokens, inputs, outputs, backward)
             if has_adapter(self.layout, name):
-                self._adapter(time, inputs, outputs, backward)
+                self._adapter(time, self.layout.tokens, inputs, outputs, backward)
         time.add("products", products_s)
         if gathers is not None:
             self._tensor_collective(time, products_s, gathers=gathers, backward=backward)
 
-    def _adapter(self, time: Time, inputs: int, outputs: int, backward: bool) -> None:
+    def _adapter(self, time: Time, rows: int, inputs: int, outputs: int, backward: bool) -> None:
         """Add the two thin products of a LoRA adapter, in 16 bits, and the passes of dropout, scale and sum."""
-        rows, rank, gpu = self.layout.tokens, self.layout.lora, self.gpu
+        rank, gpu = self.layout.lora, self.gpu
         thin_s = gpu.matmul_s(rows, rank, inputs, "bf16") + gpu.matmul_s(rows, outputs, rank, "bf16")
         if backward:
             thin_s += gpu.matmul_s(rows, inputs, rank, "bf16") + gpu.matmul_s(rows, rank, outputs, "bf16")
         time.add("products", thin_s)
-        self._pass(time, 2 * inputs + 3 * outputs, backward)
+        self._pass(time, (2 * inputs + 3 * outputs) * rows / self.layout.tokens, backward)
 
     def _product_s(self, rows: int, inputs: int, outputs: int, backward: bool, count: int = 1) -> float:
         gpu, precision = self.gpu, self.layout.precision
@@ -308,8 +308,10 @@ class Layers:
         local = transformer.experts // layout.ep
         rows = max(1, round(routed * layout.expert_tp / local))
         matrices = transformer.expert_matrices(layout.expert_tp)
-        for inputs, outputs in matrices.values():
+        for name, (inputs, outputs) in matrices.items():
             time.add("products", self._product_s(rows, inputs, outputs, backward, local))
+            if has_adapter(layout, name):
+                self._adapter(time, rows * local, inputs, outputs, backward)
         width = matrices["up"][1] + matrices["down"][0]
         self._pass(time, width * routed * layout.expert_tp / layout.tokens, backward)
         if transformer.expert_bias:

@@ -29,16 +29,29 @@ def shares(layout: Layout, transformer: Transformer) -> Shares:
     if not layout.lora:
         return every
     trained = sum(count * adapter_parameters(layout, transformer, kind) for kind, count in every.layers.items())
-    return replace(every, trained=np.asarray(trained), trained_experts=np.zeros_like(every.expert_parameters))
+    mixtures = sum(count for kind, count in every.layers.items() if "experts" in kind)
+    of_experts = _adapters(layout, transformer.expert_matrices(layout.expert_tp)) if transformer.experts else 0
+    trained_experts = np.zeros_like(every.expert_parameters) + mixtures * of_experts
+    return replace(every, trained=np.asarray(trained), trained_experts=trained_experts)
 
 
 def adapter_parameters(layout: Layout, transformer: Transformer, kind: Kind) -> int:
-    """Return the parameters of the LoRA adapters of a layer on one rank: two thin matrices beside each that has one."""
+    """Return the parameters of the LoRA adapters of a layer on one rank, but for those of routed experts."""
     shapes: Shapes = {}
     if "attention" in kind:
         shapes |= transformer.attention_matrices(layout.tp)
     if "mlp" in kind:
         shapes |= transformer.dense_matrices(layout.tp)
+    if "experts" in kind and transformer.shared_experts:
+        shapes |= transformer.shared_matrices(layout.tp)
+    return _adapters(layout, shapes)
+
+
+def _adapters(layout: Layout, shapes: Shapes) -> int:
+    """Return the parameters of two thin matrices beside each that has an adapter.
+
+    The experts of a rank share one, as in Megatron-Bridge, where a grouped product has one adapter.
+    """
     return layout.lora * sum(
         inputs + outputs for name, (inputs, outputs) in shapes.items() if has_adapter(layout, name)
     )
