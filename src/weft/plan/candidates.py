@@ -31,12 +31,12 @@ from weft.fabric.topologies.registry import write_spec
 from weft.plan.bill import bill_of
 from weft.plan.request import Request
 from weft.plan.size import boxes_of
+from weft.routing.engine import Options
 from weft.routing.quality import Quality, measure, measure_bisection
 from weft.routing.route import route
 
-# Hosts of a network up to which routes are computed and measured; a minute of processor each on two cores.
-_MOST_MEASURED = {"fat-tree": 150_000}
-_MOST_OTHERS = 16_384  # their engines search paths, where trees need none
+_MOST_MEASURED = 150_000  # hosts of a network up to which routes are computed and measured
+_MOST_WITH_LANES = 16_384  # the same for lanes and proofs of other topologies than trees, which need one lane
 _BISECTIONS = 20
 _PLANES = (1, 2, 4, 8)
 _SEGMENT_SERVERS, _SEGMENT_GPUS, _SEGMENTS = 128, 1024, 15  # of HPN
@@ -86,11 +86,16 @@ def compare_topologies(
 
 def explain_gaps(rows: Sequence[Candidate]) -> str:
     """Return why topologies are absent or have no bandwidth; empty if none is."""
-    unmeasured = [f"{row.name} (above {_most_measured(row.spec):,})" for row in rows if row.bisection is None]
+    unmeasured = [row.name for row in rows if row.bisection is None]
+    without_lanes = [row.name for row in rows if row.bisection is not None and not _has_lanes(row.spec, row.endpoints)]
     absent = sorted({"dragonfly+", "slim fly"} - {row.name for row in rows})
     notes = []
     if unmeasured:
-        notes.append(f"Not measured, since routing so many endpoints takes too long: {', '.join(unmeasured)}.")
+        why = f"Not measured, since routing more than {_MOST_MEASURED:,} endpoints takes too long"
+        notes.append(f"{why}: {', '.join(unmeasured)}.")
+    if without_lanes:
+        why = f"Measured by paths alone, since lanes of more than {_MOST_WITH_LANES:,} endpoints take too long"
+        notes.append(f"{why}: {', '.join(without_lanes)}.")
     if absent:
         notes.append(f"No {' or '.join(absent)} of these switches has so many endpoints.")
     return " ".join(notes)
@@ -139,8 +144,8 @@ def _slim_fly(n: int, radix: int) -> int | None:
     return None
 
 
-def _most_measured(spec: str) -> int:
-    return _MOST_MEASURED.get(spec.partition(":")[0], _MOST_OTHERS)
+def _has_lanes(spec: str, endpoints: int) -> bool:
+    return endpoints <= _MOST_WITH_LANES or spec.startswith("fat-tree:")
 
 
 def _candidate(name: str, spec: str, networks: int, prices: Prices, measured: dict[bytes, _Bandwidth]) -> Candidate:
@@ -150,9 +155,10 @@ def _candidate(name: str, spec: str, networks: int, prices: Prices, measured: di
     endpoints, planes = networks * bill.count("adapter"), fabric.planes
     each: Band | None = bill.total * (networks / endpoints) if bill.complete else None
     bandwidth = None
-    if endpoints // networks <= _most_measured(spec):
+    if endpoints // networks <= _MOST_MEASURED:
         cabling = fabric.links.a.tobytes() + fabric.links.b.tobytes()  # planes of one box are cabled like one network
-        bandwidth = measured.get(cabling) or measured.setdefault(cabling, _measure(fabric))
+        options = Options(paths_only=not _has_lanes(spec, endpoints))
+        bandwidth = measured.get(cabling) or measured.setdefault(cabling, _measure(fabric, options))
     quality, leaf, loss = bandwidth or (None, None, None)
     return Candidate(
         name=name,
@@ -174,7 +180,7 @@ def _candidate(name: str, spec: str, networks: int, prices: Prices, measured: di
     )
 
 
-def _measure(fabric: Fabric) -> _Bandwidth:
+def _measure(fabric: Fabric, options: Options) -> _Bandwidth:
     """Route one plane and measure it, whole and without its first spine.
 
     Ports have addresses instead of LIDs: the comparison is of topologies, and routers divide a network of InfiniBand
@@ -183,13 +189,13 @@ def _measure(fabric: Fabric) -> _Bandwidth:
     tables = fabric.tables.like()
     tables.addresses = np.zeros(len(fabric.ports), np.int32)
     one = replace(fabric, planes=1, tables=tables)
-    whole = measure(route(one).fabric, bisections=_BISECTIONS)
+    whole = measure(route(one, options).fabric, bisections=_BISECTIONS)
     level, is_switch = levels(one), one.nodes.kind == NodeKind.SWITCH
     leaf = one.node(int(np.flatnonzero(is_switch & (level == 1))[0]))
     hosts = sum(peer.kind == NodeKind.HCA for peer in leaf.peers)
     if level.max() < 2:
         return _Bandwidth(whole, hosts, None)
     above = np.flatnonzero(is_switch & (level == level.max()))
-    broken = route(one.without(one.nodes.name[int(above[0])])).fabric
+    broken = route(one.without(one.nodes.name[int(above[0])]), options).fabric
     left = measure_bisection(broken, bisections=_BISECTIONS).mean
     return _Bandwidth(whole, hosts, max(0.0, 1 - left / whole.bisection.mean))

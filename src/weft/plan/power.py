@@ -12,7 +12,8 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from operator import attrgetter
 
 import numpy as np
 
@@ -74,8 +75,7 @@ def to_csv(supplies: Sequence[Supply]) -> str:
     """Return a CSV line for each rack."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(Supply.__dataclass_fields__)
-    for supply in supplies:
-        cells = asdict(supply).values()
+    writer.writerow(names := [*Supply.__dataclass_fields__])
+    for cells in map(attrgetter(*names), supplies):
         writer.writerow(round(cell) if isinstance(cell, float) else cell for cell in cells)
     return text.getvalue()

@@ -39,15 +39,16 @@ class Dfsssp:
     guarantee = "shortest paths, even load, no deadlock in either direction; takes as many lanes as that needs"
 
     def route(self, subnet: Subnet, options: Options) -> Tables:
-        needed = MOST_VLS + 1
+        tables, needed = subnet.new_tables(), MOST_VLS + 1
         for lft in _candidates(subnet):
+            tables.lft = lft
+            if options.paths_only:
+                return tables
             layer = find_layers(subnet.graph, lft)
             needed = min(needed, int(layer.max(initial=0)) + 1)
             if needed <= options.max_vls:
                 break
         require_vls(subnet, options, self.name, needed, ", or allow more lanes")
-        tables = subnet.new_tables()
-        tables.lft = lft
         set_layers(tables, subnet.graph, layer, options.max_vls)
         return tables
 

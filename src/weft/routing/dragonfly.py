@@ -60,6 +60,8 @@ class Dragonfly:
         needed = 2 + has_detours * (2 if spine.any() else 1)
         require_vls(subnet, options, self.name, needed, ", or without LMC" if has_detours else "")
         tables = _fill(subnet, options, group, spine, through)
+        if options.paths_only:
+            return tables
         _set_vls(subnet, tables, group, spine, has_detours)
         if has_detours or spine.any():
             _set_service_levels(graph, tables, group, spine, through)

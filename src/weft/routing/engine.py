@@ -41,6 +41,7 @@ class Options:
     max_vls: int = 8  # data lanes of the ports
     adaptive: bool = False  # with port groups for adaptive routing
     root: str = ""  # root switch of up/down; empty: chosen by the engine
+    paths_only: bool = False  # without lanes and proofs, to measure paths where these would take too long
 
     def __post_init__(self) -> None:
         if not 1 <= self.max_vls <= MOST_VLS:

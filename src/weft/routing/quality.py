@@ -28,7 +28,7 @@ from weft.fabric.kernels.forwarding import arrays
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
 from weft.fabric.planes import split_planes
-from weft.routing.kernels.quality import follow
+from weft.routing.kernels.quality import NO_CABLE, add_trees, follow
 from weft.routing.patterns import Flows, bisection, host_ports, rails, shift
 
 _AT_ONCE = 1 << 18  # flows followed per call
@@ -186,6 +186,39 @@ class _Network:
         leaf = ports.node[ports.peer[self.host]]
         sources, hosts = np.unique(leaf, return_counts=True)
         load = np.zeros(len(self.cost))
+        if not self._add_all_to_all(load):
+            load[:] = 0
+            self._follow_all_to_all(load, leaf, sources, hosts)
+        load[self.host] += len(self.host) - 1
+        return load * self.cost
+
+    def _add_all_to_all(self, load: NDArray[np.float64]) -> bool:
+        """Add the load of an all-to-all by trees; return False if that does not do for these tables."""
+        tables, ports, nodes = self.fabric.tables, self.fabric.ports, self.fabric.nodes
+        if tables.runs:  # ports may be down
+            return False
+        switches = np.flatnonzero(nodes.kind == NodeKind.SWITCH)
+        place = np.full(len(nodes), NO_CABLE)
+        place[switches] = np.arange(len(switches))
+        width = int(nodes.n_ports[switches].max()) + 2  # the last for entries that are no port
+        number = np.arange(width)
+        first, last = self.fabric.first_port[switches][:, None], nodes.n_ports[switches][:, None]
+        slot = np.where(number <= last, first + number, 0)
+        peer = np.where((slot > 0) & (number > 0), ports.peer[slot], NO_CABLE)
+        beyond = place[ports.node[peer]]
+        far = np.where(peer < 0, NO_CABLE, np.where(beyond >= 0, beyond, NO_CABLE - 1 - peer)).astype(np.int32)
+        leaf = place[ports.node[ports.peer[self.host]]]
+        senders = np.bincount(leaf, minlength=len(switches)).astype(np.float64)
+        lid, flows = tables.lid[self.host].astype(np.int64), np.zeros(far.shape)
+        lft = np.ascontiguousarray(tables.lft[tables.switch_row[switches]])
+        arrive = add_trees(lft, far, senders, self.host, leaf, lid, self.paths, flows)
+        load[slot[peer >= 0]] = flows[peer >= 0]
+        return bool(arrive)
+
+    def _follow_all_to_all(
+        self, load: NDArray[np.float64], leaf: NDArray[Any], sources: NDArray[Any], hosts: NDArray[Any]
+    ) -> None:
+        """Add the load of an all-to-all, path by path; refuse tables that do not lead to all hosts."""
         for receivers in np.array_split(np.arange(len(leaf)), 1 + len(leaf) * len(sources) // _AT_ONCE):
             to, source = np.repeat(receivers, len(sources)), np.tile(np.arange(len(sources)), len(receivers))
             senders = hosts[source] - (sources[source] == leaf[to])
@@ -194,8 +227,6 @@ class _Network:
             if failed >= 0:
                 beside = np.flatnonzero(leaf == sources[source[failed]])
                 self._refuse(int(beside[beside != to[failed]][0]), int(to[failed]))
-        load[self.host] += len(self.host) - 1
-        return load * self.cost
 
     def load(self, flows: Flows) -> NDArray[np.float64]:
         """Return the load of each link for these flows."""

@@ -197,6 +197,8 @@ def pick(subnet: Subnet, options: Options) -> tuple[str, Tables, tuple[str, ...]
         except CannotRoute as reason:
             notes.append(f"not {name}: {str(reason).splitlines()[0]}")
             continue
+        if options.paths_only:
+            return name, tables, (*notes, f"{name}: paths alone, without lanes")
         verdict = check(subnet.fabric.configured(tables))
         if verdict.ok:
             return name, tables, (*notes, f"{name}: {ENGINES[name].guarantee}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -225,8 +226,7 @@ def _shapes(fabric: Fabric) -> dict[int, Shape]:
     inside = _Inside(fabric)
     shapes: dict[tuple[bytes, ...], Shape] = {}
     result: dict[int, Shape] = {}
-    for server in range(len(fabric.servers)):
-        key = inside.key(server)
+    for server, key in enumerate(inside.keys()):
         result[server] = shapes.get(key) or shapes.setdefault(key, inside.shape(server))
     return result
 
@@ -256,12 +256,10 @@ class _Inside:
         self.first_link = np.searchsorted(nodes.server[a[link]], np.arange(count + 1))
         ends = [(part_of[ports.node[slot]], ports.number[slot]) for slot in (links.a[link], links.b[link])]
         self.of_link = (*ends[0], *ends[1], *(getattr(links, key)[link] for key in _QUALITY))
-        self._rows = _bytes_of_rows(self.of_node), _bytes_of_rows(self.of_link)
 
-    def key(self, server: int) -> tuple[bytes, ...]:
-        """Return a key that servers with equal devices and links share."""
-        ranges = (first[server : server + 2].tolist() for first in (self.first_node, self.first_link))
-        return tuple(rows[begin:end].tobytes() for rows, (begin, end) in zip(self._rows, ranges, strict=True))
+    def keys(self) -> list[tuple[bytes, bytes]]:
+        """Return a key for each server; servers with equal devices and links have the same."""
+        return [*zip(_split(self.of_node, self.first_node), _split(self.of_link, self.first_link), strict=True)]
 
     def shape(self, server: int) -> Shape:
         parts, wires = (
@@ -274,10 +272,12 @@ class _Inside:
         return tuple(inside), tuple(sorted(spelled))
 
 
-def _bytes_of_rows(columns: Sequence[NDArray[Any]]) -> NDArray[np.uint8]:
-    """Return uint8[row, byte]: the columns side by side."""
+def _split(columns: Sequence[NDArray[Any]], first: NDArray[np.intp]) -> list[bytes]:
+    """Return the bytes of the rows of each part; `first` has the row at which each begins, and the end."""
     parts = [np.ascontiguousarray(column).view(np.uint8).reshape(len(column), column.itemsize) for column in columns]
-    return np.concatenate(parts, axis=1)
+    rows = np.concatenate(parts, axis=1)
+    text, ends = rows.tobytes(), (first * rows.shape[1]).tolist()
+    return [text[begin:end] for begin, end in pairwise(ends)]
 
 
 # -- links ---------------------------------------------------------------------------------------------------------
