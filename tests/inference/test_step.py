@@ -182,3 +182,13 @@ def test_closed_loop_agrees_with_requests_served_in_time():
     done = serve_requests(Service(pools=(Pool(table=run.table, limits=limits),)), users)
     assert throughput(done).output_tokens_per_s == pytest.approx(run.tokens_per_s, rel=0.15)
     assert latencies(done)["tpot"].mean_s == pytest.approx(run.served.tpot_s, rel=0.15)
+
+
+@pytest.mark.parametrize(("model", "tp", "reads"), [("llama2-70b", 2, 8), ("llama2-70b", 8, 8), ("llama2-13b", 2, 1)])
+def test_engines_of_2023_read_the_cache_for_each_query_head(model, tp, reads):
+    old, new = (
+        Step(find_deployment(model, server="dgx-h200", tp=tp, framework=f"tensorrt-llm{suffix}"))
+        for suffix in ("-2023", "")
+    )
+    assert old.kv_s_per_token == pytest.approx(reads * new.kv_s_per_token)
+    assert old.parts(64, 64) == new.parts(64, 64)

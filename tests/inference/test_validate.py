@@ -36,6 +36,18 @@ def test_every_published_row_is_predicted():
     assert len(validate()) == metrics > 450
 
 
+def test_static_batches_are_within_fifteen_percent(classes):
+    assert classes["throughput, static batch"].left_out.mean_error < 0.15
+
+
+def test_the_published_gain_by_kernels_of_grouped_queries_is_predicted():
+    after, before = (
+        next(f.predicted for f in validate() if f.source == "xqa" and f.load.output == 2048 and suffix in f.run)
+        for suffix in ("dgx-h200", "without XQA")
+    )
+    assert after / before == pytest.approx(2_941 / 1_227, rel=0.02)
+
+
 def test_throughput_offline_is_within_fifteen_percent_with_its_source_left_out(classes):
     offline = classes["throughput, offline"]
     assert offline.figures > 300

@@ -332,7 +332,7 @@ def infer(
     network, paths
         As in `weft.time`.
     framework
-        `vllm`, `sglang` or `tensorrt-llm`.
+        `vllm`, `sglang`, `tensorrt-llm` or `tensorrt-llm-2023`.
     engine
         `flow`, `analytic` or `packet`, for the network between servers.
     seed

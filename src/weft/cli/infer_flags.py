@@ -54,7 +54,7 @@ class Cut:
     activations: str | None = None
     """Format in which tensor cores multiply: bf16, fp8, mxfp8 or nvfp4. [that of the weights if the GPU has it]"""
     framework: str = "vllm"
-    """Software, which sets kernels, memory and the host's work: vllm, sglang or tensorrt-llm."""
+    """Software, which sets kernels, memory and the host's work: vllm, sglang, tensorrt-llm or tensorrt-llm-2023."""
     graphs: OnByDefault = True
     """Launch kernels as CUDA graphs; otherwise the host launches each."""
     overlap: bool = False

@@ -30,6 +30,7 @@ class Engine(Sourced, frozen=True, forbid_unknown_fields=True, kw_only=True):
     token_us: float
     attention_us: float
     kv_share: float
+    shares_kv: bool
     grouped: float
     exponent: float
     narrow_kv: bool
@@ -59,6 +60,8 @@ def _tables() -> dict[str, dict[str, Any]]:
 def find_engine(name: str) -> Engine:
     """Find an engine; `vllm without infx` has the constants that would be assumed if that source were unknown."""
     known, _, left_out = name.partition(WITHOUT)
-    table = find_named("framework", known, _tables())
+    table = dict(find_named("framework", known, _tables()))
+    if "like" in table:
+        table = {**_tables()[table.pop("like")], **table}
     changes = table.get("without", {}).get(left_out, {})
     return msgspec.convert({**table, **changes, "name": name}, Engine)

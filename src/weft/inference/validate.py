@@ -26,7 +26,7 @@ from weft.inference.load import Load, Served, serve
 from weft.inference.replay import read_requests, replay, sustain
 from weft.inference.step import Step
 
-SOURCES = ("trtllm", "mlperf", "inferencex", "mooncake", "llmservingsim", "deepseek", "launch")
+SOURCES = ("trtllm", "mlperf", "inferencex", "mooncake", "llmservingsim", "deepseek", "launch", "trtllm06", "xqa")
 METRICS = {"tokens_per_s": "throughput", "ttft_s": "TTFT", "tpot_s": "TPOT"}
 
 
