@@ -42,6 +42,13 @@ def test_a_small_fabric_is_one_subnet() -> None:
     assert not needs_subnets(load(SPEC))
 
 
+def test_hosts_that_are_one_adapter_have_no_rails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each host had a rail of its own, and 65,536 hosts were divided for hours instead of refused."""
+    monkeypatch.setattr(rails, "Lid", type("FewLids", (), {"FIRST_MULTICAST": Lid(10)}))
+    assert not needs_subnets(load("fat-tree:hosts=16,radix=8"))
+    assert needs_subnets(load(SPEC))
+
+
 def test_rail_by_rail_gives_the_rates_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = measure.measure(place(prepare(load(SPEC))), patterns=(Pattern.RING,)).networks[Pattern.RING]
     monkeypatch.setattr(rails, "Lid", type("FewLids", (), {"FIRST_MULTICAST": Lid(100)}))

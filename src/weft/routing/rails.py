@@ -74,9 +74,9 @@ def rail_subnets(fabric: Fabric) -> tuple[RailSubnet, ...]:
 
 
 def _rail_names(fabric: Fabric, slots: NDArray[np.intp]) -> list[str]:
-    """Return the name of the adapter in its server for each port: `mlx5_4`."""
+    """Return the name of the adapter in its server for each port: `mlx5_4`; empty for a host that is one adapter."""
     names = fabric.nodes.name
-    return [names[node].rpartition("/")[2] for node in fabric.ports.node[slots].tolist()]
+    return [names[node].partition("/")[2] for node in fabric.ports.node[slots].tolist()]
 
 
 def _find_rails(fabric: Fabric) -> list[RailSubnet]:
