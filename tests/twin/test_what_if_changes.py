@@ -80,16 +80,16 @@ def test_another_intent_separates_hosts_and_the_job_across_tenants_stops(tree):
     assert answer.is_safe
 
 
-def test_rounds_of_restarts_cut_off_only_hosts_behind_them(tree):
+def test_rounds_of_reboots_cut_off_only_hosts_behind_them(tree):
     turns = list(ask_rounds(tree, split_rounds(["leaf1", "spine1", "h9"], 2), JOBS))
-    assert [turn.restarts for turn in turns] == [("leaf1", "h9"), ("spine1",)]
+    assert [turn.reboots for turn in turns] == [("leaf1", "h9"), ("spine1",)]
     assert turns[0].cut_off == tuple(f"h{n}/1" for n in range(1, 7))
     assert not turns[0].is_safe
     assert turns[1].cut_off == ()
     assert turns[1].is_safe
     servers = list(ask_rounds(tree, split_rounds(["h1", "h2"], 1)))
     assert (servers[0].cut_off, servers[0].is_safe) == ((), True)
-    with pytest.raises(ConfigError, match="--rounds must be 1 to 1, the number of restarts, got 2"):
+    with pytest.raises(ConfigError, match="--rounds must be 1 to 1, the number of reboots, got 2"):
         split_rounds(["leaf1"], 2)
 
 
@@ -114,10 +114,10 @@ def test_the_command_asks_for_each_change(capsys, monkeypatch, tmp_path):
     assert facts["partitions"]["lost_pairs"] == 22 * 21 // 2 - 1
     status, out, _ = run("--add-servers", "2")
     assert "2 new servers with 2 ports: all 20 host ports stay connected" in out
-    status, out, _ = run("--restart", "spine[1-2]", "--rounds", "2", "--json")
-    assert (status, [turn["restarts"] for turn in json.loads(out)]) == (0, [["spine1"], ["spine2"]])
-    status, out, _ = run("--restart", "leaf1")
+    status, out, _ = run("--reboot", "spine[1-2]", "--rounds", "2", "--json")
+    assert (status, [turn["reboots"] for turn in json.loads(out)]) == (0, [["spine1"], ["spine2"]])
+    status, out, _ = run("--reboot", "leaf1")
     assert (status, "cut off" in out) == (1, True)
-    status, _, err = run("--restart", "leaf1", "--add-servers", "2")
-    assert (status, "--restart cannot be combined" in err) == (2, True)
-    assert "--rounds needs --restart" in run("--add-servers", "1", "--rounds", "2")[2]
+    status, _, err = run("--reboot", "leaf1", "--add-servers", "2")
+    assert (status, "--reboot cannot be combined" in err) == (2, True)
+    assert "--rounds needs --reboot" in run("--add-servers", "1", "--rounds", "2")[2]

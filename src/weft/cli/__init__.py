@@ -78,10 +78,10 @@ GROUPS = {
         "top": "Show the busiest and the faulty links.",
         "diag": "Run a tool of infiniband-diags: ibstat, smpquery, ...",
         "diagnose": "Find bad cables: suspects, evidence, what to do.",
-        "follow": "Record the changes of a running subnet.",
+        "follow": "Record the changes of a running subnet, and check them.",
         "history": "List the recorded changes of a subnet.",
         "diff": "Compare a subnet at two moments of its history.",
-        "whatif": "Show the effects of a fault or of another routing engine.",
+        "whatif": "Show the effects of a change before it is made.",
         "maintain": "Plan reboots and replacements step by step.",
     },
     "Tenants": {

@@ -41,7 +41,7 @@ def follow(
     listen: str = "",
     subnet: Subnet = THE_LAB,
 ) -> None:
-    """Record the changes of a running subnet, and compare it with its intent.
+    """Record the changes of a running subnet, and check them.
 
     It reads by MADs, writes nothing to the subnet, and prints each change. `weft history` and `weft diff` look them up.
 
@@ -60,7 +60,7 @@ def follow(
     policy
         The routing policy, in TOML: managers, steady, proved.
     listen
-        Serve /metrics at this address, 127.0.0.1:9316.
+        Address and port of `/metrics`, 127.0.0.1:9316. [none]
     """
     from weft.twin.follow import Follower
     from weft.twin.history import History

@@ -30,7 +30,7 @@ def whatif(
     routing_engine: RoutingEngine = "",
     add_servers: Whole = 0,
     tenants: File = None,
-    restart: tuple[str, ...] = (),
+    reboot: tuple[str, ...] = (),
     rounds: Whole = 1,
     jobs: tuple[str, ...] = (),
     tables: File = None,
@@ -38,10 +38,10 @@ def whatif(
     seed: Whole = 1,
     form: Form = TABLES,
 ) -> None:
-    """Show the effects of a change: faults, routing, servers, tenants.
+    """Show the effects of a change before it is made.
 
-    Nothing is changed: the answer comes from a model. The exit status is 1 if hosts would lose their connection or a
-    deadlock would be possible.
+    The change is faults, another routing engine, more servers, other tenants or reboots. Nothing is changed: the answer
+    comes from a model. The exit status is 1 if hosts would lose their connection or a deadlock would be possible.
 
     Parameters
     ----------
@@ -50,11 +50,11 @@ def whatif(
     add_servers
         Add so many servers like the present ones at free ports beside them.
     tenants
-        Replace the partitions by this intent of tenants, in TOML.
-    restart
-        Switches or servers that restart, as a hostlist, 'leaf[1-4]'. Alone, or with --rounds.
+        The intent of tenants, in TOML: it replaces the partitions.
+    reboot
+        A switch, or a server, several as leaf[1-4]. Repeat it for several. Alone, or with --rounds.
     rounds
-        Restart them in so many rounds, one after the other.
+        The rounds in which they reboot, one after the other.
     jobs
         A job as in `weft load`: 'train=all-to-all:h[1-64]@80%'. Repeat it for several. [those of the lab]
     tables
@@ -64,13 +64,13 @@ def whatif(
     """
     from weft.twin import Change, ask
 
-    if restart:
+    if reboot:
         if fault or routing_engine or add_servers or tenants:
-            raise ConfigError("--restart cannot be combined with another change: ask for one after the other")
-        _ask_rounds(_read_restarts(restart, rounds), spec, jobs, tables, subnet, seed, form)
+            raise ConfigError("--reboot cannot be combined with another change: ask for one after the other")
+        _ask_rounds(_read_reboots(reboot, rounds), spec, jobs, tables, subnet, seed, form)
         return
     if rounds != 1:
-        raise ConfigError("--rounds needs --restart")
+        raise ConfigError("--rounds needs --reboot")
     change = Change(faults=fault, routing_engine=routing_engine, new_servers=add_servers, tenants=_read_intent(tenants))
     with progress_bar("reading the fabric") as step:
         fabric, present_jobs = read_present(spec, tables, subnet)
@@ -93,11 +93,11 @@ def _read_intent(file: Path | None) -> Intent | None:
     return intent_of(Document.load(file, ".toml"))
 
 
-def _read_restarts(restart: tuple[str, ...], rounds: int) -> list[tuple[str, ...]]:
+def _read_reboots(reboot: tuple[str, ...], rounds: int) -> list[tuple[str, ...]]:
     from weft.fabric.files.hostlist import expand
     from weft.twin.rounds import split_rounds
 
-    return split_rounds([name for text in restart for name in expand(text)], rounds)
+    return split_rounds([name for text in reboot for name in expand(text)], rounds)
 
 
 def _ask_rounds(
@@ -109,7 +109,7 @@ def _ask_rounds(
     seed: int,
     form: Form,
 ) -> None:
-    """Print the effects of restarts in rounds; status 1 if one of them is unsafe."""
+    """Print the effects of reboots in rounds; status 1 if one of them is unsafe."""
     from weft.twin.rounds import ask_rounds
 
     with progress_bar("reading the fabric") as step:
@@ -118,7 +118,7 @@ def _ask_rounds(
         turns = list(ask_rounds(fabric, rounds, jobs or present_jobs, seed=seed))
     if form.is_data:
         facts = [
-            _facts(turn.answer) | {"restarts": turn.restarts, "cut_off": turn.cut_off, "safe": turn.is_safe}
+            _facts(turn.answer) | {"reboots": turn.reboots, "cut_off": turn.cut_off, "safe": turn.is_safe}
             for turn in turns
         ]
         print_data(form, facts)
@@ -138,11 +138,9 @@ def _print_rounds(turns: list[Round]) -> None:
         proof = "not routed" if answer.refusal else "ok" if turn.is_safe or answer.proof is None else ""
         if not proof:
             proof = "can deadlock" if answer.proof is not None and answer.proof.credit_loop else "cut off"
-        rows.append(
-            (number, compress(turn.restarts), len(turn.cut_off), answer.changed_entries, _percent(worst), proof)
-        )
-    columns = ("round", "restarts", "hosts cut off", "changed entries", "worst job loses %", "proof")
-    note = "Hosts that restart themselves do not count as cut off."
+        rows.append((number, compress(turn.reboots), len(turn.cut_off), answer.changed_entries, _percent(worst), proof))
+    columns = ("round", "reboots", "hosts cut off", "changed entries", "worst job loses %", "proof")
+    note = "Hosts that reboot themselves do not count as cut off."
     console().print(table("Rounds", columns, rows, note))
 
 

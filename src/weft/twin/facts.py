@@ -58,7 +58,7 @@ def _port_names(fabric: Fabric) -> list[str]:
     ]
 
 
-@lru_cache
+@lru_cache(maxsize=64)
 def _label(speed: int, width: int) -> str:
     return speeds()[speed].label(width)
 

@@ -1,7 +1,7 @@
-"""Answer what a round of firmware does: switches or servers restart, some at a time.
+"""Answer what a round of firmware does: switches or servers reboot, some at a time.
 
     for turn in ask_rounds(fabric, split_rounds(["leaf1", "leaf2", "leaf3"], 2), jobs):
-        turn.restarts, turn.cut_off, turn.answer.jobs
+        turn.reboots, turn.cut_off, turn.answer.jobs
 
 Rounds follow each other: in each, only its own switches and servers are away. `weft maintain` finds an order by itself.
 """
@@ -20,11 +20,11 @@ from weft.twin.what_if import Answer, Change, ask
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Round:
-    """A set of restarts at one time, and their effects."""
+    """A set of reboots at one time, and their effects."""
 
-    restarts: tuple[str, ...]
+    reboots: tuple[str, ...]
     answer: Answer
-    cut_off: tuple[str, ...]  # host ports that lose their connection and do not restart themselves
+    cut_off: tuple[str, ...]  # host ports that lose their connection and do not reboot themselves
 
     @property
     def is_safe(self) -> bool:
@@ -35,7 +35,7 @@ class Round:
 def split_rounds(names: Sequence[str], rounds: int) -> list[tuple[str, ...]]:
     """Split names into rounds of nearly equal size, taking every so many-th, so that neighbours are apart."""
     if not 1 <= rounds <= len(names):
-        raise ConfigError(f"--rounds must be 1 to {len(names)}, the number of restarts, got {rounds}")
+        raise ConfigError(f"--rounds must be 1 to {len(names)}, the number of reboots, got {rounds}")
     return [tuple(names[begin::rounds]) for begin in range(rounds)]
 
 
@@ -49,4 +49,4 @@ def ask_rounds(
             port for port in answer.cut_off if any(port == name or port.startswith(f"{name}/") for name in names)
         )
         others = tuple(port for port in answer.cut_off if port not in own)
-        yield Round(restarts=tuple(names), answer=answer, cut_off=others)
+        yield Round(reboots=tuple(names), answer=answer, cut_off=others)

@@ -44,7 +44,7 @@ class Change:
         if not (self.faults or self.routing_engine or self.new_servers or self.tenants):
             raise ConfigError(
                 "nothing changes: give --fault cut:leaf1/5, --routing-engine up-down, --add-servers 32, "
-                "--tenants FILE or --restart leaf1"
+                "--tenants FILE or --reboot leaf1"
             )
 
 
