@@ -1,6 +1,6 @@
 """Measure packet-hops per second of weft's packet engine and of ns-3, on the same permutation in the same run.
 
-    python benchmarks/packet.py [128 1024 8192 11664] [--bytes 2000000] [--threads 1] [--no-ns3] [--json]
+    python benchmarks/packet.py [128 1024 8192 11664 32768] [--bytes 2000000] [--threads 1] [--no-ns3] [--json]
 
 Every host of a three-level fat tree sends one message to another host, all different: 4 KiB MTU, 400 Gb/s. A packet-
 hop is one packet that crossed one link, as counted by the ports. The first row includes all that weft models: eight
@@ -36,6 +36,7 @@ SPECS = {
     1024: "fat-tree:hosts=1024,radix=16",
     8192: "fat-tree:hosts=8192,radix=32",
     11664: "fat-tree:hosts=11664,radix=36",
+    32768: "fat-tree:hosts=32768,radix=64",
 }
 CABLE_M = 500 / 4.9  # 500 ns, as published comparisons have it
 BIT_ERROR_RATE = 1e-10  # a few errors in each run of 1,024 hosts

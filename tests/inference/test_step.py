@@ -37,16 +37,28 @@ def test_fabric_does_not_matter_to_tensor_ranks_inside_a_server():
     assert len(rates) == 1
 
 
+def test_fabric_does_not_matter_to_stages_inside_a_server_and_does_between_servers():
+    load = Load(input=1024, output=128, concurrency=64)
+    for stages, tp, rates in ((2, 4, 1), (2, 8, 2)):
+        fabrics = ("ndr", "eth-100-tcp")
+        deployed = [deploy(fabric=fabric, tp=tp, pp=stages, gpus=32) for fabric in fabrics]
+        assert len({infer(deployment, load).tokens_per_s for deployment in deployed}) == rates
+
+
 def test_fabric_matters_to_tensor_ranks_on_two_servers():
     load = Load(input=1024, output=128, concurrency=64)
     infiniband, tcp = (infer(deploy(fabric=fabric, tp=16), load).tokens_per_s for fabric in ("ndr", "eth-100-tcp"))
     assert tcp < 0.5 * infiniband
 
 
+@pytest.mark.parametrize("stages", [1, 2])
 @pytest.mark.parametrize("kind", [{}, {"concurrency": 64}, {"batch": 64}])
-def test_twice_the_replicas_give_twice_the_tokens(kind: dict[str, int]):
+def test_twice_the_replicas_give_twice_the_tokens(kind: dict[str, int], stages: int):
     one, two = (
-        infer(deploy(gpus=8 * count), Load(input=1024, output=128, **{name: count * n for name, n in kind.items()}))
+        infer(
+            deploy(gpus=8 * count, tp=8 // stages, pp=stages),
+            Load(input=1024, output=128, **{name: count * n for name, n in kind.items()}),
+        )
         for count in (1, 2)
     )
     assert two.tokens_per_s == pytest.approx(2 * one.tokens_per_s)

@@ -11,9 +11,12 @@ through an all-reduce. Experts are spread over ep GPUs, each cut over tp * dp / 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from weft.errors import ConfigError, find_named
 from weft.fabric import catalog
@@ -31,6 +34,24 @@ IMBALANCE = 1.11  # TensorRT-LLM with its load balancer, 32 GPUs (tech blog 4): 
 ACCEPTANCE = 0.85  # of a draft token: DeepSeek-V3's second token, 85 to 90 % (technical report, section 5.4.3)
 _NARROW = ("fp8", "nvfp4")
 _STATE_BYTES = 4  # an element of a state-space state
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Replicas(Layout):
+    """The groups of replicas that are one after the other, each with all of its stages.
+
+    In training the GPUs of a stage are one after the other, with all copies.
+    """
+
+    replicas: int
+
+    def ranks(self, kind: str) -> NDArray[np.int64]:
+        if self.replicas == 1:
+            return super().ranks(kind)
+        gpus = self.gpus // self.replicas
+        of_one = replace(self, replicas=1, gpus=gpus, global_batch=self.global_batch // self.replicas).ranks(kind)
+        first = gpus * np.arange(self.replicas)
+        return (first[:, np.newaxis, np.newaxis] + of_one).reshape(-1, of_one.shape[1])
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -168,7 +189,8 @@ class Deployment:
     def layout(self) -> Layout:
         """Return the groups of GPUs that communicate, of all replicas at once."""
         copies = self.site.gpus // (self.tp * self.pp)
-        return Layout(
+        return _Replicas(
+            replicas=self.replicas,
             gpus=self.site.gpus,
             tp=self.tp,
             pp=self.pp,
