@@ -3,10 +3,8 @@
     python benchmarks/routing.py [648 3456 11664 selene] [--json]
 
 OpenSM's time is that of its second heavy sweep, from "building routing" to "tables configured": nothing has changed
-then, so no
-table is sent and the time is calculation alone. weft's is the engine's, on switches already read, the best of five in
-a fresh
-process, with compiled kernels. Needs `make peers`.
+then, so no table is sent and the time is calculation alone. weft's is the engine's, on switches already read, the best
+of five in a fresh process, with compiled kernels. Needs `make peers`.
 """
 
 from __future__ import annotations
