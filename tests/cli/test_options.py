@@ -40,6 +40,7 @@ TRAIN_CASES = {
     "--tp": (CUT, "--tp 4"),
     "--pp": (CUT, "--pp 2"),
     "--vp": (f"{CUT} --pp 2", "--vp 2"),
+    "--pipeline-layout": (f"{CUT} --pp 2 --layers 8", "--pipeline-layout Et*3|t*5L"),
     "--cp": (CUT, "--cp 2"),
     "--ep": (MOE, "--ep 4"),
     "--etp": (MOE.replace("--tp 1", "--tp 2"), "--etp 1"),

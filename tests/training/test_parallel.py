@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weft.errors import ConfigError, UnknownName
+from weft.training.memory import footprint
 from weft.training.parallel import KINDS, Layout, check
+from weft.training.search import layouts as layouts_of
+from weft.training.shares import shares
+from weft.training.site import find_site
+from weft.training.step import run_step
 from weft.training.transformer import find
 
 GPT3 = Layout(gpus=128, tp=4, pp=8, vp=12, global_batch=256, seq=2048)  # NVIDIA's recipe
@@ -82,6 +88,63 @@ def test_layers_are_shared_out_over_stages_and_chunks(layers, pp, vp, chunks):
     layout = Layout(gpus=pp, pp=pp, vp=vp, global_batch=pp, seq=64)
     assert [list(stage) for stage in layout.chunks(layers)] == chunks
     check(layout, replace(find("llama3-8b"), layers=layers))
+
+
+@pytest.mark.parametrize(
+    ("text", "pp", "vp", "mtp", "chunks"),
+    [
+        ("Et*3|(tttt|)*14,ttmL", 16, 1, 1, [[3], *[[4]] * 14, [2]]),
+        (
+            "Et*3|(tt|)*29,m|L",
+            8,
+            4,
+            1,
+            [[3, 2, 2, 2], *[[2] * 4] * 5, [2, 2, 2, 0], [2, 2, 2, 0]],
+        ),  # the example of Megatron
+        ("E|(tt|)*29ttt|L", 4, 8, 0, [[0, *[2] * 7], [2] * 8, [*[2] * 7, 3], [*[2] * 7, 0]]),
+    ],
+)
+def test_layers_are_shared_out_as_a_pipeline_layout_of_megatron_has_them(text, pp, vp, mtp, chunks):
+    model = replace(find("deepseek-v3"), mtp=mtp)
+    layout = Layout(gpus=pp, pp=pp, vp=vp, global_batch=pp, seq=64, pipeline_layout=text)
+    assert [list(stage) for stage in layout.chunks(61, mtp)] == chunks
+    check(layout, model)
+    modules = sum(shares(layout, model).layers.values()) - np.array(chunks)
+    assert np.argwhere(modules).tolist() == [[pp - 1 - text.endswith("m|L"), vp - 1]] * mtp
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("Ett|ttL|", "must be E, then t and |"),
+        ("ttE|ttL", "must be E, then t and |"),
+        ("Ettm|ttL", "must be E, then t and |"),
+        ("Ex|ttL", "must be E, then t and |"),
+        ("E(tt|)ttL", "must be E, then t and |"),
+        ("Ett|t|tL", r"has 3 stages, not pp\*vp = 2\*1 = 2"),
+        ("Ett|tL", "has 3 layers t, not the model's 4"),
+        ("Ett|ttmL", "has 1 modules m, not the model's 0"),
+        ("E(t*999)*999*999|L", "has more than 100,000 letters"),
+    ],
+)
+def test_a_wrong_pipeline_layout_is_refused(text, message):
+    layout = Layout(gpus=2, pp=2, global_batch=2, seq=64, pipeline_layout=text)
+    with pytest.raises(ConfigError, match=re.escape("pipeline_layout " + text) + ".*" + message.replace("|", r"\|")):
+        check(layout, replace(find("llama3-8b"), layers=4))
+    with pytest.raises(ConfigError, match="and pp = 1: set pp > 1"):
+        Layout(gpus=2, global_batch=2, seq=64, pipeline_layout=text)
+
+
+def test_a_longer_last_stage_takes_longer_and_needs_more_memory():
+    model, site = replace(find("llama3-8b"), layers=8), find_site(gpus=8, server="dgx-h100")
+    even, late = (
+        Layout(gpus=8, pp=4, global_batch=8, seq=2048, pipeline_layout=text) for text in ("", "Ett|t|t|ttttL")
+    )
+    assert footprint(late, model).weights_bytes > footprint(even, model).weights_bytes
+    even_s, late_s = (run_step(model, layout, site.gpu, site.over(layout)).step_s for layout in (even, late))
+    assert late_s > 1.2 * even_s
+    found = layouts_of(model, site, {"pipeline_layout": "Ett|t|t|ttttL", "global_batch": 8, "seq": 2048})
+    assert {(layout.pp, layout.vp) for layout, _ in found} == {(4, 1), (2, 2)}
 
 
 def test_a_recipe_that_was_run_passes():

@@ -17,6 +17,9 @@ class Cut:
     """Pipeline-parallel size: stages. [1]"""
     vp: Whole | None = None
     """Virtual pipeline size: interleaved chunks of layers per stage. [1]"""
+    pipeline_layout: str | None = None
+    """Layers of each stage, as Megatron writes them: 'Et*3|(tt|)*29,m|L'. [equally many, up to three fewer at the
+    ends]"""
     cp: Whole | None = None
     """Context-parallel size: parts of a sequence. [1]"""
     ep: Whole | None = None

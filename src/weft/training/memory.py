@@ -230,7 +230,7 @@ def recompute_to_fit(layout: Layout, transformer: Transformer, memory_gbyte: flo
     for modules in least_recomputed(layout, transformer):
         if fits(changed := replace(layout, recompute=modules)):
             return changed
-    counts = range(1, -(-transformer.layers // (layout.pp * layout.vp)))
+    counts = range(1, max(map(max, layout.chunks(transformer.layers, transformer.mtp))))
     enough = bisect_left(counts, True, key=lambda count: fits(replace(full, recompute_layers=count)))
     return replace(full, recompute_layers=counts[enough]) if enough < len(counts) else full
 

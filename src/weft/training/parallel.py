@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from weft.errors import ConfigError, UnknownName, find_named
 from weft.training.framework import DEFAULT, Framework, find_framework
+from weft.training.pipeline_layout import Division, read_pipeline
 from weft.training.transformer import Transformer
 
 RECOMPUTE = ("none", "selective", "full")
@@ -43,6 +44,7 @@ class Layout:
     tp: int = 1  # tensor
     pp: int = 1  # pipeline: stages
     vp: int = 1  # virtual stages: chunks of layers that a stage has (interleaved schedule)
+    pipeline_layout: str = ""  # layers of each stage, as Megatron writes them, Et*3|(tt|)*29,m|L; empty: equally many
     cp: int = 1  # context: pieces of a sequence
     ep: int = 1  # GPUs over which experts are spread
     etp: int = 0  # tensor parallel inside an expert; 0: as tp
@@ -134,6 +136,8 @@ class Layout:
                 f"global_batch = {self.global_batch} is not a multiple of dp*micro_batch = {self.dp}*{self.micro_batch}"
                 f" = {unit}; nearest: global_batch = {_multiples(self.global_batch, unit)}"
             )
+        if self.pipeline_layout and self.pp == 1:
+            raise ConfigError("pipeline_layout divides layers among stages, and pp = 1: set pp > 1, or leave it out")
         if self.vp > 1 and self.pp == 1:
             raise ConfigError(f"vp = {self.vp} interleaves the stages of a pipeline, and pp = 1: set vp = 1 or pp > 1")
         if self.vp > 1 and self.micro_batches % self.pp:
@@ -223,7 +227,13 @@ class Layout:
         The first and the last chunk also hold the embeddings: where layers do not divide, they have up to three fewer.
         With multi-token prediction the last chunk has its modules and gives up all of them, if it has so many.
         """
-        return chunk_sizes(layers, self.pp, self.vp, mtp)
+        return self.division(layers, mtp).layers
+
+    def division(self, layers: int, mtp: int = 0) -> Division:
+        """Return the layers by stage and chunk, and the chunk with the modules of multi-token prediction."""
+        if self.pipeline_layout:
+            return read_pipeline(self.pipeline_layout, self.pp, self.vp, layers, mtp)
+        return Division(chunk_sizes(layers, self.pp, self.vp, mtp), (self.pp - 1, self.vp - 1))
 
     def ranks(self, kind: str) -> NDArray[np.int64]:
         """Return the ranks of all groups of a kind as [group, member], ordered by their first ranks."""
@@ -296,7 +306,9 @@ def _check_experts(layout: Layout, transformer: Transformer) -> None:
 
 def _check_chunks(layout: Layout, transformer: Transformer) -> None:
     layers, parts = transformer.layers, layout.pp * layout.vp
-    if not cuts(layers, parts):
+    if layout.pipeline_layout:
+        layout.chunks(layers, transformer.mtp)
+    elif not cuts(layers, parts):
         fitting = {
             "pp": [pp for pp in range(1 if layout.vp == 1 else 2, layers + 1) if cuts(layers, pp * layout.vp)],
             "vp": [vp for vp in range(1, layers + 1) if cuts(layers, layout.pp * vp)],
@@ -304,7 +316,7 @@ def _check_chunks(layout: Layout, transformer: Transformer) -> None:
         nearest = [f"{size} = {_around(getattr(layout, size), sizes)}" for size, sizes in fitting.items() if sizes]
         raise ConfigError(
             f"{transformer.name}: layers = {layers} do not divide by pp*vp = {layout.pp}*{layout.vp} = {parts}, "
-            "even with up to three fewer in the first and last chunk; nearest: "
+            "even with up to three fewer in the first and last chunk (pipeline_layout sets others); nearest: "
             + (", or ".join(nearest) or f"pp = {layers}, vp = 1")
         )
 

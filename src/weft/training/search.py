@@ -15,6 +15,7 @@ from typing import Any
 from weft.errors import ConfigError, UnknownName
 from weft.training.memory import GB, Footprint, footprint, recompute_to_fit
 from weft.training.parallel import Layout, check, cuts
+from weft.training.pipeline_layout import count_stages
 from weft.training.site import Site
 from weft.training.step import Step, run_step
 from weft.training.transformer import Transformer
@@ -110,11 +111,13 @@ def _sizes(transformer: Transformer, site: Site, fixed: Mapping[str, Any]) -> It
     choices = {"tp": tp, "pp": pp, "vp": vp, "cp": cp, "ep": ep}
     choices |= {"micro_batch": _powers(_MOST_MICRO_BATCH), "zero": (1, 2, 3)}
     names = list(choices)
+    given = count_stages(fixed["pipeline_layout"]) if "pipeline_layout" in fixed else 0
     for values in product(*([fixed[name]] if name in fixed else choices[name] for name in names)):
         fields = dict(zip(names, values, strict=True))
         stages, chunks = fields["pp"], fields["vp"]
         parts = stages * chunks
-        if parts > transformer.layers or not cuts(transformer.layers, parts) or (chunks > 1 and stages == 1):
+        even = parts <= transformer.layers and cuts(transformer.layers, parts)
+        if not (parts == given if given else even) or (chunks > 1 and stages == 1):
             continue
         if fields["zero"] > 1 and stages > 1 and "zero" not in fixed:
             continue
@@ -126,7 +129,11 @@ def _powers(most: int) -> list[int]:
 
 
 def _nothing(transformer: Transformer, site: Site, fixed: Mapping[str, Any], least: Footprint | None) -> str:
-    sizes = ", ".join(f"{name} = {value}" for name, value in fixed.items() if name in (*SIZES, "global_batch", "seq"))
+    sizes = ", ".join(
+        f"{name} = {value}"
+        for name, value in fixed.items()
+        if name in (*SIZES, "pipeline_layout", "global_batch", "seq")
+    )
     on = f"{site.gpus:,} × {site.template.gpu}"
     if least is None:
         return f"no layout of {transformer.name} on {on} divides with {sizes}: change one or the number of GPUs"

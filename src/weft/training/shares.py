@@ -8,7 +8,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.training.parallel import Layout, chunk_sizes
+from weft.training.parallel import Layout
+from weft.training.pipeline_layout import Division
 from weft.training.transformer import Kind, Shapes, Transformer
 
 
@@ -25,7 +26,8 @@ class Shares:
 
 def shares(layout: Layout, transformer: Transformer) -> Shares:
     """Return the shares of a rank. The first chunk has the input embedding, the last the output (if tied, a copy)."""
-    every = _shares(transformer, layout.tp, layout.pp, layout.vp, layout.ep, layout.expert_tp)
+    division = layout.division(transformer.layers, transformer.mtp)
+    every = _shares(transformer, division, layout.tp, layout.ep, layout.expert_tp)
     if not layout.lora:
         return every
     trained = sum(count * adapter_parameters(layout, transformer, kind) for kind, count in every.layers.items())
@@ -64,20 +66,20 @@ def has_adapter(layout: Layout, matrix: str) -> bool:
 
 
 @lru_cache(maxsize=1024)  # a search asks for the same in many layouts
-def _shares(model: Transformer, tp: int, pp: int, vp: int, ep: int, expert_tp: int) -> Shares:
-    sizes = np.array(chunk_sizes(model.layers, pp, vp, model.mtp))
+def _shares(model: Transformer, division: Division, tp: int, ep: int, expert_tp: int) -> Shares:
+    sizes = np.array(division.layers)
     ends = np.cumsum(sizes.T.ravel())  # in the order in which tokens pass the chunks
     kinds = model.kinds
     layers = {}
     for kind in dict.fromkeys(kinds):
         passed = np.concatenate(([0], np.cumsum([each == kind for each in kinds])))[np.concatenate(([0], ends))]
         layers[kind] = np.diff(passed).reshape(sizes.T.shape).T
-    layers[kinds[-1]][-1, -1] += model.mtp
+    layers[kinds[-1]][division.mtp] += model.mtp
     parameters = np.sum([count * model.kind_parameters(kind, tp=tp) for kind, count in layers.items()], axis=0)
     rows = -(-model.vocab // tp) * model.hidden
     parameters[0, 0] += rows + model.embedding_parameters - model.vocab * model.hidden
-    parameters[-1, -1] += model.final_norm_parameters + (0 if model.tied and pp == 1 else rows)
-    parameters[-1, -1] += model.mtp * 2 * model.hidden**2 // tp
+    parameters[-1, -1] += model.final_norm_parameters + (0 if model.tied and len(sizes) == 1 else rows)
+    parameters[division.mtp] += model.mtp * 2 * model.hidden**2 // tp
     experts = (model.experts // ep) * model.count(model.expert_matrices(expert_tp))
     mixtures = np.sum([count * ("experts" in kind) for kind, count in layers.items()], axis=0)
     return Shares(

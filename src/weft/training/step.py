@@ -28,6 +28,7 @@ from weft.training.communication import Communication
 from weft.training.gpu import ADAM_BYTES, BF16_BYTES, Gpu
 from weft.training.layers import Layers, Time
 from weft.training.parallel import Layout, check
+from weft.training.pipeline_layout import Division
 from weft.training.shares import Shares, shares
 from weft.training.transformer import Transformer
 
@@ -88,8 +89,9 @@ def run_step(
     slowest = gpu.slowest_of(layout.gpus) if slowest is None else slowest
     gpu = gpu.running(layout.framework)
     layers = Layers(transformer, layout, gpu, over)
-    counts = layout.chunks(transformer.layers, transformer.mtp)
-    forward, backward = _chunk_times(layers, counts)
+    division = layout.division(transformer.layers, transformer.mtp)
+    counts = division.layers
+    forward, backward = _chunk_times(layers, division)
     owned = shares(layout, transformer)
     sharded = _Sharded(layout, over, owned, counts)
     forward_s, backward_s = _seconds(forward), _seconds(backward)
@@ -135,9 +137,9 @@ def run_step(
     )
 
 
-def _chunk_times(layers: Layers, counts: tuple[tuple[int, ...], ...]) -> tuple[list[list[Time]], list[list[Time]]]:
+def _chunk_times(layers: Layers, division: Division) -> tuple[list[list[Time]], list[list[Time]]]:
     """Return forward and backward of a micro-batch by stage and chunk; layers fill chunk after chunk of all stages."""
-    layout, kinds = layers.layout, layers.transformer.kinds
+    layout, kinds, counts = layers.layout, layers.transformer.kinds, division.layers
     stages, chunks = len(counts), len(counts[0])
     ways = tuple([[Time() for _ in range(chunks)] for _ in range(stages)] for _ in range(2))
     layer = 0
@@ -156,7 +158,7 @@ def _chunk_times(layers: Layers, counts: tuple[tuple[int, ...], ...]) -> tuple[l
     for way, embedding, head, module in zip(ways, layers.embedding, layers.head, layers.mtp, strict=True):
         way[0][0].add_all(embedding)
         way[-1][-1].add_all(head, 1 + layers.transformer.mtp)
-        way[-1][-1].add_all(module, layers.transformer.mtp)
+        way[division.mtp[0]][division.mtp[1]].add_all(module, layers.transformer.mtp)
     return ways[0], ways[1]
 
 
