@@ -110,7 +110,7 @@ def new_log(entry: Entry, host: str = "") -> Path:
 
 
 def state_file(entry: Entry, host: str) -> Path:
-    return entry.cache / f"sm-{(host or 'first').replace('/', '-')}.json"
+    return entry.cache / f"sm-{host.replace('/', '-')}.json"
 
 
 def _live(entry: Entry, sockname: str, host: str, log: Path, options: Options, dump: Path | None) -> None:

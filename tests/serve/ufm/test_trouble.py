@@ -120,7 +120,7 @@ class FailingActions:
 
 
 def test_a_partly_failed_isolation_is_reverted(ufm):
-    picture = Picture(ManagerSocket(socket_of(state_file(registry.find(ufm.ufm.lab), ""))).subnet())
+    picture = Picture(ManagerSocket(socket_of(state_file(registry.find(ufm.ufm.lab), "h1"))).subnet())
     names = [port.name for port in picture.of_system("leaf1") if port.peer != "N/A"]
     actions = FailingActions(len(names) - 1)
     with pytest.raises(SubnetError, match="does not answer"):
