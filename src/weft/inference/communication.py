@@ -37,7 +37,7 @@ _GRID = tuple(2**power for power in range(15))  # tokens of a GPU at which excha
 class Exchange:
     """The communication of a deployment, over its fabric by a simulation engine.
 
-    first_gpu: of the replica. slow: from an engine to the same one beside other traffic.
+    first_gpu: the first GPU of the replica. slow: a function that returns an engine as it is beside other traffic.
     """
 
     def __init__(

@@ -221,12 +221,9 @@ class Step:
         read_s = deployment.kv_bytes_per_rank_token / (deployment.engine.kv_share * self._gpu.memory_byte_s)
         read_s /= deployment.dp
         if not model.kv_lora:
-            reads = (
-                1
-                if deployment.engine.shares_kv
-                else model.heads // deployment.tp // max(model.kv_heads // deployment.tp, 1)
-            )
-            return reads * read_s
+            if deployment.engine.shares_kv:
+                return read_s
+            return read_s * (model.heads // deployment.tp // max(model.kv_heads // deployment.tp, 1))
         share = find_kernel(self._gpu.software.attention).share(self._gpu.entry.sm, backward=False)
         queries = model.heads / deployment.tp * (1 + deployment.drafts)
         flop = 2 * queries * (2 * model.kv_lora + model.rope_dim) * deployment.attention_layers / deployment.pp

@@ -1,4 +1,4 @@
-"""Where the managers of a lab start: one in each subnet, and in each plane of it."""
+"""The hosts on which the managers of a lab start: one in each subnet, and in each plane of it."""
 
 from __future__ import annotations
 
