@@ -1,6 +1,6 @@
-"""A cache of the arguments that cyclopts assembles for a command: it does so anew for every command line.
+"""A cache of the arguments that cyclopts assembles for a command: without it, cyclopts does so for each command line.
 
-That is half of the CPU time of a small command (50 ms for `weft train`), and the tests give thousands.
+Assembling takes half of the CPU time of a small command (50 ms for `weft train`), and the tests run thousands.
 """
 
 from __future__ import annotations
@@ -10,19 +10,19 @@ import copy
 from cyclopts import App, Argument, ArgumentCollection, Parameter
 
 _assemble = App.assemble_argument_collection
-# by ids of a command and of its parents, of which it inherits; they are kept, so that no other object has their ids
+# By the ids of a command and of its parents, from which it inherits. The objects are kept, so that ids stay unique.
 _known: dict[tuple[int, ...], tuple[list[object], ArgumentCollection]] = {}
 
 
 def install() -> None:
-    """Let cyclopts assemble the arguments of a command once per process."""
+    """Make cyclopts assemble the arguments of a command once per process."""
     App.assemble_argument_collection = _recall  # type: ignore[method-assign]
 
 
 def _recall(
     self: App, *, default_parameter: Parameter | None = None, parse_docstring: bool = False
 ) -> ArgumentCollection:
-    """Return the arguments as `App.assemble_argument_collection` does, as objects of the caller's own."""
+    """Return the arguments as `App.assemble_argument_collection` does, copied for the caller."""
     command = self.default_command
     if default_parameter is not None or command is None:
         return _assemble(self, default_parameter=default_parameter, parse_docstring=parse_docstring)

@@ -17,7 +17,7 @@ def find_colouring(neighbours: Mapping[Vertex, set[Vertex]], n_colours: int) -> 
             return True
         used = {v: {colour[o] for o in neighbours[v] if o in colour} for v in neighbours if v not in colour}
         vertex = max(used, key=lambda v: (len(used[v]), len(neighbours[v])))
-        for choice in range(min(n_colours, max(colour.values(), default=-1) + 2)):  # unused colours are alike
+        for choice in range(min(n_colours, max(colour.values(), default=-1) + 2)):  # unused colours are interchangeable
             if choice not in used[vertex]:
                 colour[vertex] = choice
                 if extend():

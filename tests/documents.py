@@ -1,4 +1,4 @@
-"""The fenced blocks of README and docs, for the tests that give them to whoever reads them in the field."""
+"""The fenced blocks of README and docs, for the tests that run them or load them into the program that they are for."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def read_blocks(document: Path) -> list[Block]:
 
 
 def all_blocks(*languages: str) -> list[Block]:
-    """Return the blocks of all documents in these languages; without any, all blocks."""
+    """Return the blocks of all documents in these languages, or in any language if none is given."""
     blocks = [block for document in DOCUMENTS for block in read_blocks(document)]
     return [block for block in blocks if not languages or block.language in languages]
 

@@ -1,8 +1,8 @@
-"""Tries every door of a running lab and of its programs as some user; prints which of them let it in.
+"""Try every socket and file of a running lab and of its programs as some user; print which attempts succeed.
 
     python intruder.py USER PATIENCE_S < {"sockname": ..., "sockets": [...], "processes": [...]}
 
-Everything is imported before the process becomes that user, who may not be able to read a line of weft.
+Everything is imported before the process becomes that user, who may not have access to weft's files.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Target = dict[str, Any]
 
 
 def packet(attribute: int, method: int, data: bytes = b"") -> bytes:
-    """An SMP to the port that sends it."""
+    """Return an SMP that is addressed to the sending port, in the format of ibsim's protocol."""
     mad = bytearray(256)
     mad[0:4], mad[12:16], mad[16:18] = bytes([1, 0x81, 1, method]), b"door", attribute.to_bytes(2, "big")
     mad[32:36], mad[64 : 64 + len(data)] = b"\xff" * 4, data
@@ -96,7 +96,7 @@ def sockets(target: Target, pattern: str) -> list[str]:
 
 
 def stream(pattern: str, question: bytes = b"") -> Callable[[Target], None]:
-    """An accepted client receives data, at once or after a request."""
+    """Return an attempt to connect and read, after a request if one is given; it fails if the server closes instead."""
 
     def attempt(target: Target) -> None:
         for path in sockets(target, pattern):
@@ -110,7 +110,7 @@ def stream(pattern: str, question: bytes = b"") -> Callable[[Target], None]:
 
 
 def packets(target: Target) -> None:
-    """RDMA to a process, requests of the connection manager among them."""
+    """Send a packet to a process: RDMA data and connection manager requests arrive on this socket."""
     for path in sockets(target, r"/verbs/mlx5_0-\d+$"):
         with new(socket.SOCK_DGRAM) as result:
             result.sendto(b"!", path)

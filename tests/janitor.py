@@ -1,6 +1,6 @@
-"""Ends what tests leave behind when they are killed: labs go on by themselves, as they should, and nobody else would.
+"""End the processes that killed tests leave behind: a lab runs on as a daemon after the process that started it.
 
-Whatever is started has the environment of who started it, and in there the mark of this run.
+Processes inherit the environment, which has a mark of this test run.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ _LOOK_S = 0.5
 
 
 def hire() -> subprocess.Popen[bytes] | None:
-    """Start a janitor for this process and its children; None where a parent has started one, as pytest for its
-    workers.
+    """Start a janitor for this process and its children; None if a parent has started one, as pytest for its workers.
 
     It runs in its own session, so a signal to this one does not end it.
     """
@@ -39,7 +38,7 @@ def _main(employer: int) -> None:
     while os.getppid() == employer:
         time.sleep(_LOOK_S)
     for place in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):  # it has ended, or is another's
+        with suppress(OSError):  # it has ended, or belongs to another user
             if int(place.name) != os.getpid() and mark in (place / "environ").read_bytes().split(b"\0"):
                 os.kill(int(place.name), signal.SIGTERM)
 

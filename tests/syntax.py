@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 
-# Names, numbers and aliases of imports, and nodes that tell nothing: contexts and operators.
+# Names, numbers and aliases of imports, and nodes without information of their own: contexts and operators.
 _LEAVES = frozenset(
     re.findall(
         r"\w+",
@@ -16,7 +16,7 @@ _LEAVES = frozenset(
 
 
 class _Children(dict[type, tuple[str, ...]]):
-    """The fields of each kind of node that have other nodes."""
+    """The fields that hold other nodes, by kind of node."""
 
     def __missing__(self, kind: type[ast.AST]) -> tuple[str, ...]:
         fields = () if kind is ast.Constant else getattr(kind, "_fields", ())
@@ -28,7 +28,7 @@ _CHILDREN = _Children()
 
 
 def walk(tree: ast.AST, *, docstrings: bool = True) -> list[ast.AST | None]:
-    """Return a tree's nodes, outermost first, but for contexts, operators and aliases; None where a list has it."""
+    """Return a tree's nodes, outermost first, without contexts, operators and aliases; None where a list has None."""
     nodes: list[ast.AST | None] = [tree]
     for node in nodes:
         if not docstrings and type(node) is ast.Expr and type(node.value) is ast.Constant:

@@ -14,7 +14,7 @@ from weft.version import __version__
 
 ROOT = Path(__file__).parents[1]
 FAULTS = "break h1/1\n\ndegrade h2/1 --ber 1e-9\n"
-WEFT = f'weft() {{ "{sys.executable}" -m weft "$@"; }}\n'  # the installed one of the tests
+WEFT = f'weft() {{ "{sys.executable}" -m weft "$@"; }}\n'  # the one that is tested
 
 
 def run(script: str, **variables: str) -> str:
@@ -32,7 +32,7 @@ def run(script: str, **variables: str) -> str:
 
 @pytest.fixture
 def own_runtime(tmp_path, monkeypatch):
-    """Labs of this test alone, so that the names of the templates are free."""
+    """A runtime folder for this test alone, so that no other lab has the names in the templates."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     tmp_path.chmod(0o700)
 

@@ -1,4 +1,4 @@
-"""The Dockerfile, without a daemon: what it copies is there, is let in, and is all that the wheel is made of."""
+"""The Dockerfile, without a daemon: copied files exist, are not ignored, and are all that the wheel needs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_requirements_are_a_layer_before_the_sources_and_those_of_the_wheel():
 
 
 def test_the_image_runs_as_a_user_that_kubernetes_knows_not_to_be_root():
-    """With runAsNonRoot the kubelet refuses a user that is a name."""
+    """With runAsNonRoot the kubelet refuses a user given by name: it must be a number."""
     users = [text for step, text in STEPS if step == "USER"]
     assert users
     assert all(re.fullmatch(r"[1-9]\d*", user) for user in users)

@@ -32,7 +32,7 @@ def test_a_kernel_is_called_by_its_address():
 def total_by_row(array):
     total = 0
     for i in range(len(array)):
-        prefetch(array, i + 1)  # one behind the end does no harm
+        prefetch(array, i + 1)  # prefetching one item past the end is harmless
         total += array[i]
     return total
 

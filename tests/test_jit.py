@@ -101,7 +101,7 @@ def test_numba_keeps_the_kernels_of_weft_there():
 
 # -- loading ----------------------------------------------------------------------------------------------------------
 
-# Kernels of somebody who wrote a module beside weft: numba chooses the place of their cache.
+# Kernels in a user's module: numba chooses the folder of their cache.
 _MODULE = """
 from weft.jit import kernel
 
@@ -117,8 +117,8 @@ def outer(array):
 def hashed():
     return hash("more than sixteen letters")
 """
-# Does this process import numba's functions, compile a runtime and load numba's extensions? And has it the compiler's
-# lock at the end of its turn: another thread would take that turn for its own, and lose it in the middle.
+# Does this process import numba's functions, compile a runtime and load numba's extensions? Does it hold the compiler's
+# lock at the end of its turn? Otherwise another thread would join that turn and lose it before its end.
 _CALL = """
 import sys, numpy, mine
 from numba.core import entrypoints
@@ -157,7 +157,7 @@ def compiled(tmp_path_factory) -> tuple[Path, list[str]]:
 
 
 def test_cached_kernels_need_no_compiler(compiled):
-    """Nor modules of numba whose functions went into it, a runtime that is compiled anew, or numba's extensions."""
+    """They need neither numba's modules of compiled functions, nor a newly compiled runtime, nor numba's extensions."""
     folder, output = compiled
     assert output[:3] == ["True", "1", "True"]
     assert python(_CALL, folder).split()[:3] == ["False", "0", "False"]
@@ -192,7 +192,7 @@ print(*(kernels.{0}(row, 0, 8, np.zeros(2, dtype=np.int64)) or sum(kernels.{0}.s
 
 
 def test_a_cache_that_cannot_be_written_is_read_and_other_kernels_are_compiled(tmp_path):
-    """As of an image with a read-only root. Root needs a mount for that: a folder's mode does not stop it."""
+    """As in an image with a read-only root. For root the test mounts it: a folder's mode does not stop root."""
     assert python(_READ.format("read_column"), tmp_path) == "0\n"
     folder, prefix = tmp_path / "weft", ["sh", "-c"]
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
@@ -230,7 +230,7 @@ def test_a_failed_compilation_releases_the_lock(tmp_path):
 
 
 def test_a_kernel_that_is_compiled_may_call_one_that_was_loaded(compiled):
-    """It has all of it in itself: the third process does not load the other."""
+    """Its code contains the called kernel: the third process does not load that one."""
     folder, _ = compiled
     call = "a = numpy.arange(5); print(mine.inner(a), sum(mine.inner.stats.cache_hits.values()), mine.outer(a))"
     assert python(f"import numpy, mine; {call}", folder) == "10 1 20\n"
@@ -270,7 +270,7 @@ print(*(name for name in optimised if name in ("kernel", "inner")))
 
 
 def test_parts_of_a_kernel_are_optimised_only_in_it(tmp_path):
-    """Results and errors come through them, from a kernel that was compiled and from one that was loaded."""
+    """They pass on results and errors, in a compiled kernel and in a loaded one."""
     (tmp_path / "parts.py").write_text(_PARTS)
     results = ["6", "index is out of bounds", "before the first"]
     assert [python(_TRIPLE, tmp_path).splitlines() for _ in range(2)] == [[*results, "kernel"], [*results, ""]]
@@ -317,7 +317,7 @@ state = State(np.ones(1, np.int64), np.arange(6).reshape(2, 3), np.zeros(2, [("t
 
 
 def test_parts_read_and_write_a_state_by_reference(tmp_path):
-    """From a kernel that was compiled, from one that was loaded, and interpreted."""
+    """The result is the same from a compiled kernel, from a loaded one, and interpreted."""
     (tmp_path / "mine.py").write_text(_STATE)
     call = "from mine import state, total; print(total(state, 2), *state.records.total.tolist())"
     assert [python(call, tmp_path) for _ in range(2)] == ["4 2 6\n"] * 2
@@ -380,7 +380,7 @@ def test_a_kernel_that_hashes_finds_the_secret_that_numba_keeps_for_it(tmp_path)
 
 @pytest.mark.skipif(compiler.find() is None, reason="no C compiler")
 def test_a_linked_kernel_is_called_without_numba(tmp_path):
-    """Its result goes to the first argument. No symbol of Python is left in the object."""
+    """Its result is written to the first argument. The object file needs no symbol of Python."""
     (tmp_path / "kernels.o").write_bytes(object_code({"lock": atomic.lock, "load": atomic.load}))
     library = tmp_path / "kernels.so"
     words = [compiler.find() or "cc", "-shared", "-nostdlib", "-Wl,-z,defs", "-o", library, tmp_path / "kernels.o"]

@@ -35,7 +35,7 @@ def test_a_line_that_is_too_long_is_refused_and_ends_the_connection(tmp_path):
                     line.sendall(b'{"do": "note", "word": "next"}\n')
                 assert ("error" in json.loads(answers.readline())) is is_refused
                 if is_refused:
-                    with suppress(ConnectionResetError):  # closed before it had read all
+                    with suppress(ConnectionResetError):  # the server closed before it had read everything
                         assert answers.read() == b""
         assert "next" not in done[2:]
         assert done[0] == "x" * 40

@@ -41,7 +41,7 @@ def cell(shown) -> ET.Element:
 
 
 def picture(of: ET.Element) -> set[str | None]:
-    """The words in the picture of a cell."""
+    """Return the texts in the picture of a cell."""
     kind, data = of.find("img").get("src").split(",")
     assert kind == "data:image/svg+xml;base64"
     return {text.text for text in ET.fromstring(b64decode(data)).iter("{http://www.w3.org/2000/svg}text")}

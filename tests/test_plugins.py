@@ -33,7 +33,7 @@ def install(folder: Path, project: dict) -> Path:
 
 
 def weft(*words: object, here: Path | None = None, site: Path | None = None, plugins: str = "", cold: bool = False):
-    """Run the command with these packages and plugins; a cold one imports weft first, as that of a user."""
+    """Run the command with these packages and plugins; a cold one imports weft first, as for a user."""
     environment = {**os.environ, "WEFT_PLUGINS": plugins} | ({"PYTHONPATH": str(site)} if site else {})
     command = [*([sys.executable, "-P", "-m", "weft"] if cold else [os.environ[WARM]]), *map(str, words)]
     return subprocess.run(command, env=environment, cwd=here, capture_output=True, text=True, check=False)
@@ -122,7 +122,7 @@ def test_a_congestion_control_of_a_package_slows_senders_down(site):
 
 def test_an_adaptive_routing_policy_of_a_package_chooses_ports(site):
     run = ("sim", "fat-tree:hosts=16,radix=8", "--paths", "two-choices", "--json")
-    alone = ("--plugin", site / "weft_examples" / "two_choices.py")  # a file twice, as another module
+    alone = ("--plugin", site / "weft_examples" / "two_choices.py")  # the same file as a second module
     output = [json.loads(printed(*run, *alone)), json.loads(printed(*run, site=site))]
     assert output[0]["options"]["paths"] == "two-choices"
     assert output[0]["digest"] == output[1]["digest"]
@@ -224,9 +224,7 @@ ENTRY_POINTS = {"weft.routing": {"zero": Zero, "fails": Fails}}
 
 
 def test_a_broken_plugin_is_left_out_of_lists_with_its_reason(tmp_path):
-    """A plugin does not import, another lacks the help of a parameter, a third has the wrong type; all others are
-    listed.
-    """
+    """Reasons: an import fails, a parameter has no help, an object has the wrong type. All other plugins are listed."""
     (tmp_path / "acme.py").write_text(BROKEN)
     points = {
         "weft.topologies": {"lost": "nowhere:lost", "pair": "acme:pair", "odd": "json:dumps"},
@@ -309,6 +307,6 @@ def test_a_broken_scenario_is_reported_in_the_list(tmp_path):
 
 
 def test_help_loads_no_plugin(tmp_path):
-    """Neither does it look for packages, nor import what they have."""
+    """It neither searches installed packages nor imports their plugins."""
     code = "import sys; from weft.cli import app; app(['--help'])\nassert 'weft.plugins' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)

@@ -35,8 +35,8 @@ MADE_IN_RUNTIME = {
     "SO_PASSCRED",
     "SO_PEERCRED",
 }
-# Folders that the user has named, caches and state of programs in his home, some in a mount that only its program sees,
-# some in a temporary folder of its owner.
+# They create folders that the user named, caches and state in the user's home, mounts that only one program sees, or
+# temporary folders of one process.
 MAKE_OTHER_FOLDERS = {
     "cli/route.py",
     "cli/run.py",
@@ -62,7 +62,7 @@ MAKE_OTHER_FOLDERS = {
 
 
 def words(text: str) -> set[str]:
-    """Names and attributes that a module uses, and the variables and paths that it spells out."""
+    """Return the names, attributes and imports that a module uses, and XDG_RUNTIME_DIR if it is in a string."""
     result = set()
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Attribute):
@@ -128,7 +128,7 @@ def test_a_name_is_taken_while_its_process_lives_and_free_afterwards(place):
 
 @pytest.mark.parametrize("kind", [runtime.Listener, runtime.Inbox])
 def test_a_late_close_does_not_remove_the_successors_socket(place, kind):
-    """A lab's folder goes with it, and the next of the same name has one with the same names."""
+    """A lab's folder is deleted with it, and the next lab of that name creates the same files again."""
     late = kind(place / "name")
     (place / "name").unlink()
     successor = kind(place / "name")
@@ -140,7 +140,7 @@ def test_a_late_close_does_not_remove_the_successors_socket(place, kind):
 
 def test_connecting_waits_while_the_backlog_is_full(place, monkeypatch):
     listener, waiting = runtime.Listener(place / "a"), []
-    with suppress(OSError):  # whichever it is
+    with suppress(OSError):  # of any kind
         while True:
             waiting.append(runtime.dial(place / "a", 0))
     monkeypatch.setattr(runtime.time, "sleep", lambda _: waiting.append(listener.accept()))
@@ -180,7 +180,7 @@ def test_a_path_too_long_for_a_socket_is_said(place):
 
 
 def test_tracing_is_allowed_to_one_peer_then_any_then_none(place, monkeypatch):
-    """Only one process can be named."""
+    """Linux accepts one process, or any."""
     named: list[int] = []
 
     class C:
@@ -205,7 +205,7 @@ def test_a_folder_that_another_user_made_first_is_refused_with_advice_that_the_v
 
 
 def test_descriptors_beyond_1023_can_be_waited_for():
-    """select() cannot; a lab with many programs has more."""
+    """select() cannot wait for them, and a lab with many programs needs them."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, hard), hard))
     reader, writer = os.pipe()

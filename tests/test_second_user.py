@@ -1,4 +1,4 @@
-"""Another user of the machine gets in nowhere; the owner does everywhere, by the same attempts."""
+"""Another user of the machine has no access to a lab and its programs; the same attempts succeed for the owner."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.patience import PATIENCE_S, wait_until
 from weft import runtime
 from weft.lab import control, registry
 
-STRANGER = 54_321  # a number is enough to be a user
+STRANGER = 54_321  # a user ID without an account
 NAME = f"doors{os.getpid()}"
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 
@@ -47,7 +47,7 @@ def target() -> Iterator[dict[str, Any]]:
         assert program.stdout
         assert program.stdout.readline() == "open\n"
         present = [path for path in runtime.folder().rglob("*") if path.is_socket()]
-        # Other labs and managers of this user come, go and are killed meanwhile.
+        # Without the sockets of other labs of this user, which may end during the test.
         sockets = [str(path) for path in present if NAME in str(path) or path.parent.name == "verbs"]
         yield {"sockname": state()["sockname"], "sockets": sockets, "processes": [program.pid]}
     finally:

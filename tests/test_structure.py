@@ -17,7 +17,7 @@ DIAGRAM = Path(__file__).parents[1] / "docs" / "architecture.md"
 
 
 def drawn_layers() -> list[set[str]]:
-    """Top to bottom, the modules of each line of the diagram."""
+    """Return the modules of each line of the diagram, top to bottom."""
     layers = []
     for line in DIAGRAM.read_text(encoding="utf-8").splitlines():
         match = re.match(r"(\w+(?:(?: {1,3}| \| )\w+)*)(?:\s{4,}.*)?$", line)
@@ -43,7 +43,7 @@ def files_imported() -> dict[str, set[str]]:
 
 
 def _statements(tree: ast.AST) -> Iterator[ast.stmt]:
-    """All of them, and no expressions, of which there are ten times as many."""
+    """Yield all statements without visiting expressions, which are ten times as many."""
     for part in ("body", "orelse", "finalbody", "handlers", "cases"):
         for node in getattr(tree, part, ()):
             yield node
@@ -62,7 +62,7 @@ def _named(tree: ast.Module) -> set[str]:
 
 
 def test_every_module_is_in_the_diagram():
-    """And nothing is drawn that does not stand yet."""
+    """And the diagram has no module that does not exist."""
     present = {path.stem for path in SOURCE.iterdir() if path.suffix == ".py" or (path / "__init__.py").is_file()}
     assert set().union(*drawn_layers()) == present - {"__init__", "__main__"}
 
@@ -79,22 +79,22 @@ def test_a_module_imports_only_from_layers_below():
 
 
 def reached_from(start: str) -> set[str]:
-    """Return all files that one file leads to."""
+    """Return all files that a file imports, directly or not."""
     graph, result, waiting = files_imported(), set[str](), [start]
     while waiting:
-        new = graph[waiting.pop()] - result - {"weft"}  # which loads its functions on first use
+        new = graph[waiting.pop()] - result - {"weft"}  # weft loads its functions on first use
         result |= new
         waiting += new
     return result
 
 
 def test_no_file_imports_itself_by_way_of_others():
-    """A reader of one file of a cycle has to read all."""
+    """To understand one file of an import cycle, a reader has to read all of them."""
     assert [name for name in MODULES if name in reached_from(name)] == []
 
 
 def subpackages(package: str) -> list[str]:
-    """Top to bottom, as the docstring of a package lists them."""
+    """Return the subpackages that the docstring of a package lists, top to bottom."""
     tree = ast.parse(MODULES[package].read_text(encoding="utf-8"))
     return re.findall(r"^(\w+)/? {2,}", ast.get_docstring(tree) or "", re.MULTILINE)
 
@@ -105,9 +105,7 @@ def test_a_subpackage_imports_only_from_those_below(package):
     present = {name.split(".")[2] for name in MODULES if name.startswith(f"{package}.")}
     assert set(drawn) == present
     for name, targets in files_imported().items():
-        if name.startswith(f"{package}.") and not name.endswith(
-            ".__main__"
-        ):  # which is a command, above all subpackages
+        if name.startswith(f"{package}.") and not name.endswith(".__main__"):  # a program, above all subpackages
             for target in targets:
                 if target.startswith(f"{package}."):
                     above, below = (drawn.index(item.split(".")[2]) for item in (name, target))

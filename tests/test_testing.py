@@ -95,7 +95,7 @@ def test_a_port_listens_while_a_socket_accepts_connections_there():
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port = listener.getsockname()[1]
-        assert not testing._is_listening(port)  # bound only
+        assert not testing._is_listening(port)  # bound, but not listening
         listener.listen()
         assert testing._is_listening(port)
         with socket.create_connection(("127.0.0.1", port)) as client:

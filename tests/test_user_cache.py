@@ -30,7 +30,7 @@ def make(path: Path, days: float, *, is_file: bool = False) -> Path:
 
 @pytest.mark.parametrize("is_file", [False, True])
 def test_entries_unused_for_a_month_are_removed_with_a_new_entry_of_their_kind(tmp_path, is_file):
-    """Remains of killed processes go too; entries of another kind and files with other names stay."""
+    """Leftovers of killed processes are removed too; entries of another kind and files with other names stay."""
     ending = ".so" if is_file else ""
     days = {"arm-0123456789abcdef": 31, "arm-0123456789abcdef.x7k": 31, "arm-00000000deadbeef": 29, "arm-new": 31}
     days |= {"arm.two-0123456789abcdef": 31, "arm": 31, "peers": 31}

@@ -1,4 +1,4 @@
-"""The `weft` that tests keep warm."""
+"""The warm `weft` of the tests: signals, exit statuses and the end of its server."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from weft.cli import app
 
 
 def test_it_ends_with_who_started_it(tmp_path):
-    """Also if that was killed: all that the kernel does then is to close its end of the pipe."""
+    """Also if that process was killed: the kernel then closes its end of the pipe."""
     code = f"from tests.warm import attend, listen; attend(listen({str(tmp_path / 'warm')!r}))"
     with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:
         assert server.stdin

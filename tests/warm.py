@@ -1,8 +1,8 @@
 """A `weft` that starts at once: one process has imported all of it and loaded its kernels, and forks for each command.
 
-Starting Python and importing takes half a second, a service three, and the documents have 300 commands. What a command
-reads, writes, finds in its environment and returns is its own, as of any process; signals to who started it are told
-to it, and if that is killed so is it. That `weft` also starts cold other tests see.
+Starting Python and importing takes half a second, a service three, and the documents have 300 commands. A command has
+its own standard streams, environment and exit status, as any process. The client passes on the signals that it
+receives; if the client is killed, so is the command. Other tests start a cold `weft`.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from tests.patience import PATIENCE_S
 import weft
 from weft import plugins
 
-WARM = "WEFT_WARM"  # in the environment: where it is
-# Programs, and what they run on; what plugins add to; what Neutron and PyTorch load, and needs them
+WARM = "WEFT_WARM"  # environment variable: the path of the warm program
+# Not imported: programs and the packages that they run in, and modules that need Neutron or PyTorch.
 _LEFT_OUT = (
     "weft.__main__",
     "weft.verbs.",
@@ -66,7 +66,7 @@ server.sendall(request)
 passed_on = {{
     number: number for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 }}
-passed_on[signal.SIGQUIT] = signal.SIGKILL  # which no process can pass on
+passed_on[signal.SIGQUIT] = signal.SIGKILL  # SIGKILL itself cannot be caught
 for number in passed_on:
     signal.signal(number, lambda number, frame: server.sendall(bytes([passed_on[number]])))
 status, ended_by = server.recv(2, socket.MSG_WAITALL)
@@ -79,7 +79,7 @@ sys.exit(status)
 
 @contextlib.contextmanager
 def warm_weft(folder: Path, environment: dict[str, str]) -> Iterator[Path]:
-    """The path of this program; nothing else that PATH would find is in its folder."""
+    """Start the server and yield the path of its `weft`, the only program in its folder (for PATH)."""
     address, client, program = folder / "warm", folder / "client.py", folder / "weft"
     client.write_text(_CLIENT.format(address=str(address)), encoding="utf-8")
     program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -ISs {client} "$@"\n', encoding="utf-8")
@@ -96,13 +96,13 @@ def warm_weft(folder: Path, environment: dict[str, str]) -> Iterator[Path]:
 
 
 def kill(started: subprocess.Popen[Any]) -> None:
-    """Kill a command of the warm program; it has ended when this returns."""
+    """Kill a command of the warm program and wait until it has ended."""
     started.send_signal(signal.SIGQUIT)
     started.wait(PATIENCE_S)
 
 
 class _Popen(subprocess.Popen[Any]):
-    """A process that a command starts; `python -m weft…` is a fork of this program, as the command itself."""
+    """A process that a command starts; `python -m weft…` is forked by this program, as the command was."""
 
     program: Path
 
@@ -113,7 +113,7 @@ class _Popen(subprocess.Popen[Any]):
 
 
 def _serve(address: str) -> None:
-    """Serve commands; those that come before all is imported wait."""
+    """Serve commands; those that arrive before all modules are imported wait."""
     argument_cache.install()
     _Popen.program = Path(address).with_name("weft")
     subprocess.Popen = _Popen  # type: ignore[misc]
@@ -141,16 +141,16 @@ def listen(address: str) -> socket.socket:
 class _Command:
     client: socket.socket
     process: int
-    ends: int  # a descriptor that can be read when it has
+    ends: int  # the process's pidfd: readable when it has ended
 
 
 def attend(listener: socket.socket) -> None:
-    """Until whoever started us is gone: it may be killed, and then says nothing, but its end of the pipe is closed."""
+    """Serve commands until stdin closes: the kernel closes the other end even if the starting process is killed."""
     with selectors.DefaultSelector() as events:
         events.register(sys.stdin, selectors.EVENT_READ)
         events.register(listener, selectors.EVENT_READ)
         while True:
-            key = events.select()[0][0]  # one at a time: it may be the end of others
+            key = events.select()[0][0]  # one at a time: handling an event may unregister others
             if key.fileobj is sys.stdin:
                 return
             if key.fileobj is listener:
@@ -162,7 +162,7 @@ def attend(listener: socket.socket) -> None:
 
 
 def _rehearse(words: str) -> None:
-    """Run a command in this process: those that are forked find its kernels, fonts and tables of flags."""
+    """Run a command in this process: forked commands inherit its loaded kernels, fonts and tables of flags."""
     from weft.cli import main
 
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder), contextlib.ExitStack() as silence:
@@ -234,7 +234,7 @@ def _begin(client: socket.socket, events: selectors.BaseSelector) -> None:
 
 
 def _pass_on(command: _Command, events: selectors.BaseSelector) -> None:
-    """A signal; who says nothing more was killed."""
+    """Send a client's signal to its command; kill the command if the client has closed the connection."""
     with contextlib.suppress(ConnectionResetError):
         if messages := command.client.recv(1):
             signal.pidfd_send_signal(command.ends, messages[0])
