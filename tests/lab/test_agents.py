@@ -156,3 +156,19 @@ def test_a_mad_goes_by_the_p_key_that_the_program_chose_and_says_by_which_it_cam
     assert agents.deliver(Arrival(program.slot, 7, 8, bytes(ping), 3))
     ((_, lid, _, pkey_index),) = program.got
     assert (lid, pkey_index) == (7, 3)
+
+
+@pytest.mark.parametrize(
+    ("method", "is_request"), [(Method.GET, True), (Method.GET_RESP, False), (Method.TRAP_REPRESS, False)]
+)
+def test_only_requests_get_the_transaction_id_of_their_agent_and_are_sent_again(
+    agents, clock, monkeypatch, method, is_request
+):
+    program, sent = Program(agents, slot(agents, "h1/1")), []
+    monkeypatch.setattr(agents.subnet, "send", lambda slot, mad, lid, pkey_index: sent.append(bytes(mad)))
+    agent = program.register(0x32)
+    message = bytes((1, 0x32, 1, method)).ljust(16, b"\x07").ljust(256, b"\0")
+    agents.send(agent, message, 7, 100, 1)
+    high_tid = agent.high_tid.to_bytes(4, "big") if is_request else message[8:12]
+    assert sent == [message[:8] + high_tid + message[12:]]
+    assert (agents.next_deadline_s() is not None) is is_request

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from weft.mad.local import ManualClock
-from weft.verbs.carriers.loopback import Loopback
+from weft.verbs.carriers.loopback import Loopback, grh_of, kind_of
 from weft.verbs.cm.agent import QP1, QP1_KEY, Agent, agent_of
 from weft.verbs.cm.connection import ADDRESSES_BYTES, ANSWER_S, RETRIES, CmConnection, CmNotice, Phase, Side
 from weft.verbs.enums.cm import rdma_cm_event_type
@@ -191,6 +191,23 @@ def test_a_datagram_service_is_found_whatever_is_lost(lost):
     two.run(RETRIES * ANSWER_S)
     assert two.kinds(0) == [E.RDMA_CM_EVENT_ESTABLISHED]
     assert (near.far.qp_num, near.far.q_key) == (5, 0x1234)
+    assert [adapter.next_s() for adapter in two.adapters] == [None, None]  # only connections are checked regularly
+
+
+@pytest.mark.parametrize(
+    ("prefix", "version", "shown_prefix"), [(0xFFFF << 32, 4, 0), (0xFE80 << 112, 6, 0xFE80 << 112)]
+)
+def test_the_private_data_of_a_request_begin_with_both_ip_addresses(prefix, version, shown_prefix):
+    near = Two().agents[0].open_connection((prefix + 9, prefix + 8), lambda notice: None, is_datagram=False)
+    near.connect(SERVICE, Side(port=0x1234, private_data=b"hello"))
+    data = near.last.private_data.rstrip(b"\0")
+    assert (data[:4], data[ADDRESSES_BYTES:]) == (bytes((0, version << 4, 0x12, 0x34)), b"hello")
+    assert data[4:ADDRESSES_BYTES] == b"".join((shown_prefix + own).to_bytes(16, "big") for own in (8, 9))
+
+
+@pytest.mark.parametrize(("prefix", "kind"), [(0xFFFF << 32, 2), (0xFE80 << 112, 1)])
+def test_a_completion_has_the_type_of_the_ip_header_in_front_of_a_datagram(prefix, kind):
+    assert kind_of(grh_of(prefix + 8, prefix + 9)) & 7 == kind
 
 
 def test_messages_with_bad_format_or_key_are_dropped():

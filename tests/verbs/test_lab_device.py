@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from dataclasses import replace
 from types import SimpleNamespace
@@ -21,7 +22,8 @@ from weft.verbs.carriers.lab.paths import AddressVector, group_of
 from weft.verbs.carriers.lab.port_facts import Facts, events_between
 from weft.verbs.carriers.loopback import Loopback
 from weft.verbs.enums import ibv_event_type
-from weft.verbs.enums.cm import RDMA_PS_TCP
+from weft.verbs.enums.cm import RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, RDMA_PS_TCP
+from weft.verbs.errors import PyverbsRDMAError
 from weft.verbs.hca.adapter import Adapter
 from weft.verbs.hca.segment import Op, Segment, Service
 from weft.verbs.pyverbs.cm_parameters import AddrInfo, gid_of, is_ipv4
@@ -216,22 +218,34 @@ def test_a_mapped_address_is_ipv4(host, is_v4):
     assert not is_ipv4(gid_of(host) ^ 1 << 32)
 
 
+@pytest.fixture
+def identifier():
+    reads, writes = os.pipe()
+    channel = ProgramChannel(reads, writes)
+    result = ProgramCMID(channel, RDMA_PS_TCP, 0)
+    yield result
+    for item in (result, channel):
+        item.close()
+    for file in (reads, writes):
+        os.close(file)
+
+
 @pytest.mark.parametrize(("host", "result"), [("127.1.0.2", FIRST_ADDRESS + 2), (f"fe80::{0x20:x}", gid(0x20))])
 def test_an_identifier_of_a_c_program_has_addresses_of_the_ip_version_that_it_resolved(
-    device, monkeypatch, host, result
+    device, identifier, monkeypatch, host, result
 ):
     monkeypatch.setattr("weft.verbs.hardware.present", lambda: (device,))
     monkeypatch.setattr(ProgramCMID, "_open_device", lambda self: None)
     monkeypatch.setattr(ProgramCMID, "_own_gid", lambda self, *address, **rest: gid(GUID))
-    reads, writes = os.pipe()
-    channel = ProgramChannel(reads, writes)
-    identifier = ProgramCMID(channel, RDMA_PS_TCP, 0)
     identifier.resolve_addr(AddrInfo(dst=host, dst_service="1"))
     assert identifier.addresses()[1] == result
-    for item in (identifier, channel):
-        item.close()
-    for file in (reads, writes):
-        os.close(file)
+
+
+@pytest.mark.parametrize(("level", "option"), [(RDMA_OPTION_ID, 99), (RDMA_OPTION_ID + 1, RDMA_OPTION_ID_REUSEADDR)])
+def test_an_identifier_of_a_c_program_refuses_an_unknown_option(identifier, level, option):
+    with pytest.raises(PyverbsRDMAError, match=f"unknown option {option} of level {level}") as refused:
+        identifier.set_option(level, option, 1, 4)
+    assert refused.value.error_code == errno.ENOSYS
 
 
 # -- packets and frames -----------------------------------------------------------------------------------------------

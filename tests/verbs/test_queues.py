@@ -97,6 +97,28 @@ def test_a_cleared_receive_queue_is_empty_and_takes_its_capacity_again():
     assert order(queue) == [0, 1, 2, 3]
 
 
+def test_a_shared_queue_of_one_receive_request_is_reused():
+    memory = QueueMemory(can_be_shared=True)
+    memory.is_shared = True  # a kernel adds, and Python takes
+    queue = ReceiveQueue(1, 2, memory=memory)
+    for number in (1, 2):
+        queue.post(ReceiveWork(wr_id=number))
+        assert order(queue) == [number]
+
+
+@pytest.mark.parametrize("service", [Service.RC, Service.UD])
+def test_a_failed_queue_pair_flushes_its_receive_requests_and_that_of_a_message_in_part(service):
+    wire = Wire(lambda packet: [packet] * packet.first)
+    a, b = connected(wire, service)
+    wire.b.receive(b, 7, 0, 4096)
+    if service == Service.RC:
+        wire.a.send(a, 1, 0, 4096)
+        wire.run()
+        assert len(b.receives) == 0
+    b.fail()
+    assert (wire.b.done(), len(b.receives)) == ([(7, FLUSHED)], 0)
+
+
 def completed(numbers: range, qp_num: int = 1, capacity: int = 4) -> CompletionQueue:
     queue = CompletionQueue(capacity)
     for number in numbers:

@@ -74,16 +74,15 @@ def test_a_read_is_sent_while_the_window_has_room_for_a_packet(packets, is_sent)
     assert wire.ends["a"].sent[-1].op == (Op.READ if is_sent else Op.WRITE)
 
 
-def test_a_read_that_stopped_within_a_part_requests_the_rest_of_the_part_first():
-    wire, a = silent(8 << 10, max_rd_atomic=2)
+@pytest.mark.parametrize("max_rd_atomic", [1, 2])
+def test_a_read_that_stopped_within_a_part_requests_the_rest_of_the_part_first(max_rd_atomic):
+    wire, a = silent(8 << 10, max_rd_atomic=max_rd_atomic)
     request(wire, a, READ, 8 << 10)
     respond(wire, a, 0, Op.READ_RESPONSE, payload=bytes(1024))
     a.requester.on_timer(a.requester.next_s())
-    sent = wire.ends["a"].sent[2:]
-    assert [(segment.psn, segment.va - wire.b.at, segment.length) for segment in sent] == [
-        (1, 1024, 1024),
-        (2, 2048, 2048),
-    ]
+    sent = wire.ends["a"].sent[max_rd_atomic:]
+    parts = [(1, 1024, 1024), (2, 2048, 2048)]
+    assert [(part.psn, part.va - wire.b.at, part.length) for part in sent] == parts[:max_rd_atomic]
 
 
 @pytest.mark.parametrize(("opcode", "expected"), [(READ, b"\xff" * 10), (W.IBV_WR_FLUSH, b"")])
