@@ -94,7 +94,7 @@ def test_mads_of_a_walk_are_all_there_once_each_way(lab, tmp_path):
     assert len(result) > 10
     for _, frame in result:
         packet = Packet.parse(frame, Link.INFINIBAND)
-        assert (packet[LRH].vl, packet[BTH].dest_qp, packet[DETH].src_qp) == (15, 0, 0)
+        assert (packet[LRH].vl, packet[BTH].dest_qp, packet[DETH].src_qp, packet[DETH].q_key) == (15, 0, 0, 0)
         assert packet.pack() == frame
         assert DirectedSmp.unpack(packet.payload).mgmt_class == 0x81
 

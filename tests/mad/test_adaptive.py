@@ -115,6 +115,8 @@ def test_the_plain_forwarding_table_turns_it_off_or_is_refused(told):
     assert told.put(LEAF, plain) == 0
     assert AdaptiveRoutingInfo.unpack(told.ask(LEAF, GET, INFO)[1]).enabled == 0
     assert (told.devices.tables.ar_group == -1).all()
+    turn(told, 1)
+    assert (ports_to(told, 5), ports_to(told, 6)) == ([], [])
 
 
 def test_lids_beyond_the_table_make_it_longer(told):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from weft.errors import ConfigError
 from weft.mad import faults
 from weft.mad.bulk import Bulk
-from weft.mad.carrier import HERE, Address, exchange_singly
+from weft.mad.carrier import HERE, Address, Arrived, Polled, exchange_singly
 from weft.mad.datagrams import BATCH, Datagrams
 from weft.mad.ibsim_packets import HEAD_BYTES, heads_of, packet
 from weft.wire.mad import Mad, Method, MgmtClass
@@ -94,6 +94,19 @@ def test_the_shape_must_be_right(bench):
         bench.carrier.exchange(np.zeros((3, 64), np.uint8))
     with pytest.raises(ConfigError, match="3 MADs, but 2 LIDs"):
         bench.carrier.exchange(np.zeros((3, 256), np.uint8), np.array([1, 2]))
+
+
+def test_a_poll_waits_until_a_message_has_arrived():
+    waits = []
+
+    class Later(Polled):
+        def _go_on(self, wait_s: float) -> None:
+            waits.append(wait_s > 0)
+            if len(waits) == 3:
+                self._arrived.append(Arrived(b"", HERE))
+
+    assert Later().poll(60.0) == []
+    assert waits == [False, True, True]
 
 
 # -- the bookkeeping --

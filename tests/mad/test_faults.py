@@ -171,9 +171,9 @@ def test_a_revived_switch_has_forgotten_what_it_was_told(running):
 
 
 @pytest.mark.parametrize("name", ["spine1", "h1"])
-def test_a_revived_node_has_cleared_its_own_sl_to_vl_tables_and_no_others(running, name):
+def test_a_revived_node_has_cleared_its_own_p_keys_and_sl_to_vl_tables_and_no_others(running, name):
     node, tables = running.node(name), running.devices.tables
-    tables.sl2vl[:] = 7
+    tables.sl2vl[:], tables.pkey[:, 1] = 7, 0x8005
     faults.kill(running.devices, node)
     faults.revive(running.devices, node)
     ports = int(running.devices.fabric.nodes.n_ports[node]) + 1
@@ -181,6 +181,7 @@ def test_a_revived_node_has_cleared_its_own_sl_to_vl_tables_and_no_others(runnin
     own[tables.first_pair[node] :][: ports**2 if name == "spine1" else ports] = True
     assert not tables.sl2vl[own].any()
     assert (tables.sl2vl[~own] == 7).all()
+    assert set(np.flatnonzero(tables.pkey[:, 1] == 0)) == set(running.devices.ports_of(node))
 
 
 def test_only_the_dead_are_revived(running):

@@ -15,8 +15,9 @@ from weft.mad.devices import NONE
 from weft.mad.fast_path import FastPathState, answer_one
 from weft.mad.local import ManualClock
 from weft.mad.subnet import Subnet
+from weft.wire.mad import Method
 from weft.wire.port_info import PortInfo, PortState
-from weft.wire.smp import ALL_INPUTS, SmpAttribute
+from weft.wire.smp import ALL_INPUTS, DirectedSmp, SmpAttribute
 
 SPEC = "fat-tree:hosts=8,radix=4"
 A = SmpAttribute
@@ -200,6 +201,25 @@ def test_a_table_that_somebody_read_while_it_was_empty_stops_no_kernel():
     subnet = Subnet(weft.load(SPEC), clock=ManualClock())
     assert subnet.devices.tables.mft.size == 0
     assert FastPathState(subnet).state().mft.size == 0
+
+
+@pytest.mark.parametrize(
+    ("attribute", "modifier"),
+    [
+        (SmpAttribute.P_KEY_TABLE, 1 << 16),
+        (SmpAttribute.SL_TO_VL_MAPPING_TABLE, 0x0101),
+        (SmpAttribute.VL_ARBITRATION_TABLE, 1 << 16 | 1),
+        (SmpAttribute.LINEAR_FORWARDING_TABLE, 0),
+        (SmpAttribute.MULTICAST_FORWARDING_TABLE, 0),
+    ],
+)
+def test_the_kernel_leaves_a_table_without_memory_to_python(attribute, modifier):
+    subnet = Subnet(weft.load(SPEC), clock=ManualClock())
+    mad = DirectedSmp.pack(
+        method=Method.GET, attribute_id=attribute, attribute_modifier=modifier, hop_count=1, initial_path=b"\0\1"
+    )
+    at_hand = np.frombuffer(bytearray(mad), np.uint8)
+    assert not answer_one(FastPathState(subnet).state(), subnet.devices.fabric["h1/1"].slot, at_hand)
 
 
 def set_port_info(twins: Twins, **changes: int) -> bool:

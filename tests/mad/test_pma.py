@@ -236,3 +236,5 @@ def test_a_sample_counts_what_grows_in_its_interval(running):
     running.clock.sleep(2.1)
     done = result()
     assert (done.sample_status, done.tag, done.counter[:3]) == (0, 77, (72, 5, 0))
+    _, empty = running.perf("leaf1", SET, attribute, control.replace(sample_start=0, sample_interval=0))
+    assert empty.sample_status == 0

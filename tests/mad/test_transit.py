@@ -7,7 +7,7 @@ import pytest
 from weft.fabric.counters import Counter
 from weft.fabric.tables import NO_ROUTE
 from weft.mad.carrier import Address, ask
-from weft.wire.mad import Method
+from weft.wire.mad import Method, PlainMad
 from weft.wire.perf import PerfAttribute, PortCounters
 from weft.wire.port_info import PortState
 from weft.wire.smp import DirectedSmp, LinearForwardingTable, NodeInfo, Smp, SmpAttribute, SwitchInfo
@@ -122,6 +122,12 @@ def test_smps_need_a_link_and_others_an_active_one(running):
     with pytest.raises(AssertionError):
         running.perf("leaf1", GET, PerfAttribute.PORT_COUNTERS, PortCounters(port_select=1))
     assert running.counter("h1/1", Counter.PORT_XMIT_DISCARDS) == 1
+
+
+def test_a_gmp_has_the_p_key_at_index_0_unless_another_is_given(running):
+    mad = PlainMad.pack(mgmt_class=4, method=GET, attribute_id=PerfAttribute.PORT_COUNTERS)
+    answers = [running.subnet.send(running.slot, mad, running.lid("h2"), *index) for index in ((), (0,), (1,))]
+    assert [answer is not None for answer in answers] == [True, True, False]
 
 
 def test_a_down_link_discards_and_counts(running):

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from enum import IntEnum
+from enum import IntEnum, IntFlag
 
 import pytest
 
+from weft.wire.adaptive import LidState
 from weft.wire.cc import CcAttribute
 from weft.wire.cm import CmAttribute, RejReason, TransportService
 from weft.wire.headers import LNH, Opcode, Syndrome
 from weft.wire.mad import Method, MgmtClass, RmppFlag, RmppStatus, RmppType, Status
 from weft.wire.notice import NoticeType, ProducerType, Trap
 from weft.wire.pcap import LinkType
-from weft.wire.perf import PerfAttribute
-from weft.wire.port_info import Mtu, PortPhysicalState, PortState
+from weft.wire.perf import PerfAttribute, PerfCapability, PerfCapability2
+from weft.wire.port_info import Capability, Capability2, LinkSpeed, LinkWidth, Mtu, PortPhysicalState, PortState
 from weft.wire.roce import EtherType
-from weft.wire.sa import Rate, SaAttribute, SaStatus, Selector
+from weft.wire.sa import JoinState, Rate, SaAttribute, SaStatus, Selector
 from weft.wire.smp import NodeType, SMControl, SmpAttribute, SMState
+from weft.wire.uet import NackCode, NextHeader, PdsType, SesOpcode, SesResponseOpcode
 
 OF_A_SERVICE = (*range(0x15), 0x16, 0x17)  # RC and XRC
 OPCODES = (
@@ -27,7 +29,7 @@ OPCODES = (
     *(0x64, 0x65, 0x81),  # UD; CNP
     *(0xA0 | operation for operation in OF_A_SERVICE),
 )
-NUMBERS: dict[type[IntEnum], Iterable[int]] = {
+NUMBERS: dict[type[IntEnum | IntFlag], Iterable[int]] = {
     LNH: range(4),
     Opcode: OPCODES,
     Syndrome: (0, 0x1F, 0x20, *range(0x60, 0x65)),
@@ -50,11 +52,19 @@ NUMBERS: dict[type[IntEnum], Iterable[int]] = {
     PortState: range(6),
     PortPhysicalState: range(8),
     Mtu: range(1, 6),
+    LinkWidth: (1, 2, 4, 8, 16),
+    LinkSpeed: [1 << bit for bit in range(9)],
+    LidState: range(4),
+    Capability: [1 << bit for bit in range(1, 32)],
+    Capability2: [1 << bit for bit in range(13)],
+    PerfCapability: [1 << bit for bit in (8, 9, 10, 11, 12, 14, 15)],
+    PerfCapability2: (1, 2),
     PerfAttribute: (1, *range(0x10, 0x13), *range(0x15, 0x1E), 0x1F, *range(0x30, 0x38)),
     SaAttribute: (
         *(1, 2, 3, *range(0x11, 0x19), 0x20, 0x30, 0x31, 0x33, 0x35, 0x36),
         *(*range(0x38, 0x3C), 0x3E, 0xF3),
     ),
+    JoinState: (1, 2, 4, 8),
     SaStatus: range(0, 0x900, 0x100),
     Selector: range(4),
     Rate: range(2, 25),
@@ -64,6 +74,11 @@ NUMBERS: dict[type[IntEnum], Iterable[int]] = {
     CcAttribute: (1, 2, *range(0x11, 0x19)),
     LinkType: (1, 197, 247),
     EtherType: (0x0800, 0x8100, 0x86DD, 0x8915),
+    PdsType: range(1, 12),
+    NextHeader: (*range(7), 15),
+    NackCode: (*range(1, 8), *range(0x0A, 0x0F), 0x10, 0x12, 0x15, 0x1A),
+    SesOpcode: (*range(10), 0x0F),
+    SesResponseOpcode: range(3),
 }
 
 

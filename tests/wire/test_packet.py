@@ -119,6 +119,19 @@ def test_raw_packets_are_handed_on_as_they_are():
         packet.pack()
 
 
+def test_a_raw_ipv6_packet_has_no_bth():
+    raw = LRH(lnh=LNH.IPV6, pkt_len=14).raw + GRH(nxt_hdr=0x1B).raw + b"payload." + b"\0\0"
+    packet = Packet.parse(raw, Link.INFINIBAND)
+    assert (packet.kinds, packet.payload) == ((LRH, GRH), b"payload.")
+
+
+@pytest.mark.parametrize("missing", [1, 2, 5])
+def test_a_frame_shorter_than_its_lrh_says_is_malformed(missing):
+    frame = Packet((*ROUTES["local"], BTH(opcode=Opcode.RC_SEND_ONLY)), bytes(8)).pack()
+    with pytest.raises(Malformed, match=f"32 bytes before the VCRC, the frame has {34 - missing} with it"):
+        Packet.parse(frame[:-missing], Link.INFINIBAND)
+
+
 def test_a_link_packet_has_six_bytes():
     assert FlowControl(op=0, fctbs=0xABC, vl=3, fccl=0x123).raw == bytes.fromhex("0abc31230000")
 
