@@ -52,6 +52,7 @@ WRONG: dict[str, Callable[[], object]] = {
     "--load must be in": lambda: weft.simulate(TREE, "uniform", load=5),
     "--load must be a number, got 'x'": lambda: weft.simulate(TREE, "uniform", load="x"),
     "--load is for uniform, adversarial and tornado traffic": lambda: weft.simulate(TREE, "incast", load=0.5),
+    "a.csv defines all of its messages: leave out --size": lambda: weft.simulate(TREE, "a.csv", size="4K"),
     "--tables brings its own routes": lambda: weft.simulate(TREE, tables="x", routing_engine="min-hop"),
     "no engine 'pkt'; did you mean packet": lambda: weft.simulate(TREE, engine="pkt"),
     "no option of a simulation 'netwrk'; did you mean network": lambda: weft.simulate(TREE, netwrk="roce"),

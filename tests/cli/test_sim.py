@@ -212,6 +212,7 @@ def test_a_sweep_prints_a_row_for_each_load_and_path(capsys, tmp_path):
         (("--tables", "nothing"), "nothing"),
         (("--tables", "nothing", "--routing-engine", "auto"), "leave out --routing-engine"),
         (("--routing-engine", "fattree"), "fat-tree"),
+        (("--lmc", "1"), "--lmc adds LIDs that only --paths lmc uses"),
         (("--seed", "-1"), "--seed must be 0 or more"),
         (("--traffic", "multicast"), "weft traffic multicast"),
     ],

@@ -16,6 +16,8 @@ def test_tiers_are_drawn_above_each_other_and_hosts_below_their_leaf():
     nodes, links = output.nodes, output.links
     by_tier = {tier: [y for y, at in zip(nodes.y, nodes.tier, strict=True) if at == tier] for tier in (0, 1, 2)}
     assert max(by_tier[0]) < min(by_tier[1]) <= max(by_tier[1]) < min(by_tier[2])
+    leaves, spines = ([x for x, at in zip(nodes.x, nodes.tier, strict=True) if at == tier] for tier in (1, 2))
+    assert sum(spines) / len(spines) == pytest.approx(sum(leaves) / len(leaves))
     for a, b in zip(links.a, links.b, strict=True):
         host, leaf = sorted((a, b), key=lambda node: nodes.tier[node])
         if nodes.tier[host] == 0:

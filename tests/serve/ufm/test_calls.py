@@ -83,6 +83,7 @@ def test_systems_and_links_agree_with_ports(ufm):
     systems = {item["guid"]: item for item in ufm.get("resources/systems")}
     ports = ufm.get("resources/ports")
     assert {item["systemID"] for item in ports} == set(systems)
+    assert {item["vendor"] for item in systems.values()} == {"Mellanox"}
     assert sorted(name for item in systems.values() for name in item["ports"]) == sorted(item["name"] for item in ports)
     hosts = ufm.get("resources/systems?type=host&role=endpoint")
     assert sorted(item["system_name"] for item in hosts) == list(HOSTS)

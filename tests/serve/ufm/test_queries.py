@@ -9,7 +9,9 @@ import pytest
 from weft.errors import ConfigError, UnknownName
 from weft.serve.ufm import queries
 from weft.serve.ufm.counters import COUNTERS, find_counter, is_rate
+from weft.serve.ufm.health import _details
 from weft.serve.ufm.jobs import Journal, stamp
+from weft.serve.ufm.reports import _same_descriptions
 from weft.serve.ufm.shapes import NONE
 from weft.serve.ufm.telemetry import read_ago
 
@@ -152,3 +154,16 @@ def test_times_before_now_have_units(words, seconds):
     assert read_ago(words) == seconds
     with pytest.raises(ConfigError, match="such as -1h"):
         read_ago(words.removeprefix("-"))
+
+
+def test_an_unhealthy_port_without_a_cable_has_no_peer():
+    shown = _details(port("ab_3", dname="3", peer=NONE, peer_port_dname=NONE, peer_lid=None))
+    assert [shown[f"Peer{name}"] for name in ("GUID", "PortNumber", "LID")] == [NONE, 0, "0"]
+
+
+def test_adapters_with_the_same_description_are_reported_and_switches_are_not():
+    kinds = {"h1 HCA-1": "HCA", "h2 HCA-1": "HCA", "MF0;leaf": "switch"}
+    names = ["h1 HCA-1", "h1 HCA-1", "h2 HCA-1", "MF0;leaf", "MF0;leaf"]
+    nodes = SimpleNamespace(description=names, kind=[kinds[name] for name in names])
+    fabric = SimpleNamespace(picture=SimpleNamespace(subnet=SimpleNamespace(nodes=nodes)))
+    assert list(_same_descriptions(fabric)) == ["h1 HCA-1: 2 nodes"]
