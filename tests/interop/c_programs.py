@@ -1,4 +1,4 @@
-"""Programs in C of others, two at a time: one that listens, and one that comes to it."""
+"""Run unmodified programs in C, usually as a pair: a server that listens and a client that connects to it."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from weft.lab import programs
 from weft.lab.lab import Lab
 from weft.verbs import launch
 
-_NO_CLOCK = "Can't produce a report"  # perftest measures the processor's clock, in vain if others have the processor
+_NO_CLOCK = "Can't produce a report"  # perftest cannot measure the clock's frequency on a busy processor
 _TRIES = 20
 
 
 def program(name: str) -> str:
-    """The system's own, not weft's in its place."""
+    """Return the path of the system's own program, not of weft's program of that name."""
     beside = [folder for folder in os.environ.get("PATH", "").split(":") if "weft" not in folder]
     result = next((path for folder in (*beside, "/usr/bin") if (path := Path(folder, name)).is_file()), None)
     return str(result) if result else find_peer(f"{name} of {name}")
@@ -77,7 +77,7 @@ def run_pair(
 def _run_once(
     words: Sequence[str], one: Mapping[str, str], other: Mapping[str, str], port_flag: str
 ) -> tuple[int, str, subprocess.CompletedProcess[str]]:
-    """How the one that listens ended, what it said, and the other."""
+    """Return the server's exit status, the server's output, and the completed client."""
     port = free_port()
     command = [*words, port_flag, str(port)]
     with started(command, one) as server:

@@ -1,4 +1,4 @@
-"""A real Chromium, told what to do over a pipe in its DevTools protocol: no driver to install, no port to listen on."""
+"""A real Chromium, controlled through a pipe by its DevTools protocol: no driver to install, no port to listen on."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FLAGS = [
     *("--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage"),
     *("--remote-debugging-pipe", "--user-data-dir={folder}"),
 ]
-SOFTWARE_GL = ("--enable-unsafe-swiftshader",)  # what a browser without a graphics card falls back to
+SOFTWARE_GL = ("--enable-unsafe-swiftshader",)  # the fallback of a browser without a graphics card
 
 
 class Page:
@@ -102,19 +102,19 @@ class Page:
         self.call("Target.closeTarget", targetId=result[0])
         self._session = first
 
-    # -- what a test says ------------------------------------------------------------------------------------------
+    # -- calls for tests -------------------------------------------------------------------------------------------
 
     def open(self, url: str) -> None:
         self.call("Page.navigate", url=url)
 
     def run(self, script: str) -> Any:
-        """The value of an expression, or of what it promises."""
+        """Return the value of an expression; if it is a promise, its result."""
         answer = self.call("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
         assert "exceptionDetails" not in answer, f"{script}: {answer['exceptionDetails']}"
         return answer["result"].get("value")
 
     def count_frames(self, script: str) -> tuple[Any, int]:
-        """The same, and how many frames the browser displayed meanwhile."""
+        """Return the value of an expression and the number of frames that the browser displayed meanwhile."""
         self._displayed, self._is_traced = 0, False
         self.call("Tracing.start", transferMode="ReportEvents", traceConfig={"includedCategories": ["benchmark"]})
         value = self.run(script)
@@ -124,7 +124,7 @@ class Page:
         return value, self._displayed
 
     def wait(self, script: str) -> None:
-        """Until an expression is true."""
+        """Wait until an expression is true."""
         end = time.monotonic() + PATIENCE_S
         while not self.run(f"!!({script})"):
             if time.monotonic() > end:
@@ -147,7 +147,7 @@ class Page:
             self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
 
     def press(self, selector: str, text: str = "") -> None:
-        """Click the first element that is seen, and has this text."""
+        """Click the first visible element whose text starts with this one."""
         expected = f"e => e.offsetParent && e.textContent.trim().startsWith({json.dumps(text)})"
         find = f"[...document.querySelectorAll({json.dumps(selector)})].find({expected})"
         self.wait(f"!!{find} && !{find}.disabled")
@@ -161,7 +161,7 @@ class Page:
         )
 
     def prefer(self, **features: str) -> None:
-        """`color_scheme="dark"`, `reduced_motion="reduce"`."""
+        """Set the user's preferences: `color_scheme="dark"`, `reduced_motion="reduce"`."""
         messages = [{"name": f"prefers-{name.replace('_', '-')}", "value": value} for name, value in features.items()]
         self.call("Emulation.setEmulatedMedia", features=messages)
 
@@ -174,7 +174,7 @@ _CODES = {"Enter": 13, "Escape": 27, "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight
 
 @contextmanager
 def chromium(folder: Path, *flags: str) -> Iterator[Page]:
-    """Its profile lies in `folder`; gone at the end."""
+    """Start a browser with its profile in `folder`, yield its page, and end the browser."""
     (low_in, our_out), (our_in, low_out) = os.pipe(), os.pipe()
     # Chromium reads from 3 and writes to 4: a shell puts them there, from numbers that are neither.
     their_in, their_out = (fcntl.fcntl(item, fcntl.F_DUPFD, 10) for item in (low_in, low_out))
@@ -194,7 +194,7 @@ def chromium(folder: Path, *flags: str) -> Iterator[Page]:
     try:
         page.attach()
         yield page
-        page.close()  # it writes its profile to the end: the folder can be taken away
+        page.close()  # wait for its end: it writes its profile until then
     finally:
         os.close(our_out)
         os.close(our_in)

@@ -1,6 +1,6 @@
 """Fixtures for the other programs against which tests check weft.
 
-Without one of them a test skips and says how to get it; where CI=true is in the environment, its absence is a failure.
+If such a program is missing, its tests are skipped with advice on how to install it; with CI=true they fail.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NUMBER = itertools.count()
 
 
 def find_peer(program: str) -> str:
-    """The path of a program; Debian keeps some where not every PATH looks."""
+    """Return the path of a program; Debian has some in /usr/sbin, which is not in every PATH."""
     result = shutil.which(program, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
     if result is None:
         do_without(program)
@@ -30,7 +30,7 @@ def find_peer(program: str) -> str:
 
 
 def find_module(name: str) -> None:
-    """The same for a package of Python."""
+    """Skip the test if a Python package is missing."""
     if importlib.util.find_spec(name) is None:
         do_without(name)
 
@@ -44,16 +44,16 @@ def do_without(what: str) -> NoReturn:
 
 @pytest.fixture(scope="session")
 def peer() -> Callable[[str], str]:
-    """Find a program, or skip."""
+    """Find a program, or skip the test."""
     return find_peer
 
 
 class Ibsim:
-    """A running ibsim, and what runs on its subnet."""
+    """A running ibsim and the programs on its subnet."""
 
     def __init__(self, net: str, folder: Path, *, nodes: int, switches: int, ports: int) -> None:
         self.folder = folder
-        self.name = f"weft-{os.getpid()}-{next(_NUMBER)}"  # of its sockets: other ibsims may run beside this one
+        self.name = f"weft-{os.getpid()}-{next(_NUMBER)}"  # names its sockets: other ibsims may run at the same time
         (folder / "net").write_text(net, encoding="utf-8")
         sizes = ["-N", str(nodes), "-S", str(switches), "-P", str(ports)]
         with (folder / "ibsim.log").open("wb") as log:
@@ -67,7 +67,7 @@ class Ibsim:
             )
 
     def wait_until_up(self) -> None:
-        """It opens its sockets when it has read the net."""
+        """Wait until ibsim has read the net: it opens its sockets then."""
         wait_until(
             lambda: f"@{self.name}:ctl" in Path("/proc/net/unix").read_text(encoding="ascii", errors="replace"),
             lambda: f"{(self.folder / 'ibsim.log').read_text(errors='replace')[-2000:]}\nthat ibsim loads the net",
@@ -95,7 +95,7 @@ class Ibsim:
 
 @pytest.fixture(scope="session")
 def start_ibsim() -> Callable[[str, Path], Ibsim]:
-    """Start ibsim with a net, in a folder; who calls it stops it."""
+    """Start ibsim with a net, in a folder; the caller stops it."""
 
     def start(net: str, folder: Path) -> Ibsim:
         lines = net.splitlines()
@@ -140,7 +140,7 @@ def opensm(ibsim, tmp_path) -> Callable[..., Path]:
 
 @pytest.fixture
 def ibdmchk(tmp_path) -> Callable[[Path], str]:
-    """Return ibdmchk's report of the dumps in a folder; with lanes, if there are files of them."""
+    """Return ibdmchk's report of the dumps in a folder; it includes virtual lanes if their files exist."""
 
     def check(folder: Path) -> str:
         (tmp_path / "no-groups.mcfdbs").touch()
@@ -156,7 +156,7 @@ def ibdmchk(tmp_path) -> Callable[[Path], str]:
 
 @pytest.fixture
 def ibdmsh(tmp_path) -> Callable[[Path], str]:
-    """The same for large fabrics on one lane, in half of the time."""
+    """Return ibdmsh's report of the dumps in a folder: for large fabrics on one virtual lane, in half of the time."""
 
     def check(folder: Path) -> str:
         script = tmp_path / "proof.tcl"

@@ -1,6 +1,7 @@
-"""Memory moved between two processes by an engine of others: engine_program.py ENGINE SOCKET serve|come.
+"""Move memory between two processes by NIXL or Mooncake: engine_program.py ENGINE SOCKET serve|come.
 
-Who comes writes its bytes into the memory of who serves, and reads what that one has; each looks whether they came.
+The process with role `come` connects to the other, writes its bytes into that one's memory and reads the other's bytes.
+Each process compares a digest of the received bytes.
 """
 
 from __future__ import annotations
@@ -64,9 +65,9 @@ def digest(half: numpy.ndarray) -> str:
 def meet(path: str, role: str) -> Connection:
     if role == "serve":
         with Listener(f"{path}.new") as listener:
-            os.link(f"{path}.new", path)  # whoever sees it can come
+            os.link(f"{path}.new", path)  # the client may connect as soon as the path exists
             return listener.accept()
-    wait_until(lambda: os.path.exists(path), lambda: f"that somebody serves at {path}")
+    wait_until(lambda: os.path.exists(path), lambda: f"a server at {path}")
     return Client(path)
 
 
@@ -82,7 +83,7 @@ def main(engine: str, path: str, role: str) -> None:
             used.move(peer, "READ", own=SIZE, far=0)
         _both(other)
         assert digest(memory[SIZE:]) == theirs
-        _both(other)  # who has looked no more needs the other
+        _both(other)  # neither process may end before both have compared
     print("the bytes of the other end are here")
 
 

@@ -1,4 +1,4 @@
-"""A subnet with unmodified programs on its hosts, by weft's own libibumad."""
+"""A subnet with unmodified programs on its hosts, through weft's own libibumad."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Hosts:
 
     @contextmanager
     def opensm(self, host: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-        """Runs as long as the block; it has brought the subnet up when the block begins."""
+        """Run OpenSM on a host for the duration of the block, which begins when the subnet is up."""
         log = self.folder / "opensm.log"
         running = self.start(host, "opensm", "-f", str(log), "-e", "-s", "0", "-D", "0x83", "-d", "2", *arguments)
         try:

@@ -1,8 +1,8 @@
 """ibdmchk, and its proof as a script for ibdmsh, the shell of the same package.
 
-The script proves the same without a histogram past whose end ibdmchk writes where a switch has fifty equally near ports
-to a host, as the NDR fabric has, and without the min-hop tables behind that, which are half of the time on Selene. For
-one lane only.
+The script makes the same proof, for one virtual lane only. It leaves out a histogram, past whose end ibdmchk writes if
+a switch has fifty ports equally near to a host, as in the NDR fabric, and the min-hop tables for that histogram, which
+take half of the time on Selene.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from weft.routing.check import TableCheck
 from weft.routing.graph import switch_graph
 from weft.routing.orientation import hops_from
 
-_MOST_EQUAL_PORTS = 50  # to a host, or ibdmchk dies; the NDR fabric has 62
+_MOST_EQUAL_PORTS = 50  # to a host: ibdmchk crashes with more; the NDR fabric has 62
 
 
 def proof(subnet: Path, routes: Path, *, switches: bool = False) -> str:
-    """That all paths arrive, of switches too if asked for, and that there is no credit loop."""
+    """Return the script that proves that all paths of hosts (optionally of switches) arrive, without a credit loop."""
     lines = [
         "set fabric [new_IBFabric]",
         f"IBFabric_parseSubnetLinks $fabric {subnet}",
@@ -45,7 +45,7 @@ def proof(subnet: Path, routes: Path, *, switches: bool = False) -> str:
 def routes_to_shown(routes: str, subnet: str) -> str:
     """Drop routes to LIDs that are not in the subnet: reading them is most of ibdm's time on Selene. For LMC 0.
 
-    Those of all switches are to the same LIDs.
+    All switches have routes to the same LIDs.
     """
     output = {f"0x{lid}" for lid in re.findall(r" LID:(\w{4}) ", subnet)}
     lines = routes.splitlines(keepends=True)
@@ -73,10 +73,10 @@ class IbdmReport:
 
     paths: int
     missing: int
-    all_paths: int  # those of switches too; 0 if they were not asked for
+    all_paths: int  # including those of switches; 0 if not requested
     hops: dict[int, int]  # links between switches -> pairs
-    credit_loop: bool | None  # None if paths are missing: then it does not look
-    lanes: int  # highest VL in use, and one
+    credit_loop: bool | None  # None if paths are missing: then ibdmchk does not check
+    lanes: int  # highest VL in use, plus one
     text: str
 
 
@@ -87,13 +87,13 @@ def read_report(text: str) -> IbdmReport:
     hops = [tuple(map(int, line.split())) for line in histogram.splitlines()]
     with_switches = re.search(r"-I- Scanned:(\d+) paths", text)
     lanes = re.search(r"Analyzing Fabric for Credit Loops \d+ SLs, (\d+) VLs used", text)
-    no_loop = "-I- no credit loops found" in text  # ibdmsh crashes after that, and prints the opposite when it does
+    no_loop = "-I- no credit loops found" in text  # ibdmsh crashes after that line and then prints the opposite
     assert missing or no_loop or "-E- credit loops in routing" in text, text[-2000:]
     return IbdmReport(
         paths=int(missing[2]) if missing else int(scanned[1]) if scanned else 0,
         missing=int(missing[1]) if missing else 0,
         all_paths=int(with_switches[1]) if with_switches else 0,
-        hops={count - 2: pairs for count, pairs in hops},  # it counts the links of the two adapters too
+        hops={count - 2: pairs for count, pairs in hops},  # ibdmchk also counts the links of the two adapters
         credit_loop=None if missing else not no_loop,
         lanes=int(lanes[1]) if lanes else 0,
         text=text,
@@ -139,7 +139,7 @@ class Ibdm:
 
 
 def most_equal_ports(fabric: Fabric) -> int:
-    """How many ports of one switch at most lead to a host on ways that are equally short."""
+    """Return the maximum number of ports of a switch on shortest paths to the same host."""
     if fabric.nodes.n_ports.max() < _MOST_EQUAL_PORTS:
         return 0
     graph = switch_graph(fabric, fabric.tables.lid, fabric.tables.lmc)

@@ -17,7 +17,7 @@ _NUMBER = itertools.count()
 
 
 class Managed:
-    """A lab, and what OpenSM does in it."""
+    """A lab, the OpenSM that manages it, and its results."""
 
     def __init__(self, fabric: Fabric, folder: Path) -> None:
         self.lab = Lab(fabric, f"test-{next(_NUMBER)}-{folder.name[-12:]}")
@@ -30,7 +30,7 @@ class Managed:
         return done.stdout
 
     def sweep(self, host: str, *options: str) -> str:
-        """OpenSM once; returns its log."""
+        """Run one sweep of OpenSM and return its log."""
         place, words = self._opensm(host)
         done = self.lab.run(host, *words, "-o", *options, folder=place, timeout_s=PATIENCE_S, **self._caches(place))
         log = (place / "log").read_text(errors="replace")
@@ -38,7 +38,7 @@ class Managed:
         return log
 
     def manage(self, host: str, *options: str) -> subprocess.Popen[str]:
-        """OpenSM, to stay; it sweeps when it is told to only."""
+        """Start OpenSM as a daemon that sweeps only on request."""
         place, words = self._opensm(host)
         child = self.lab.start(host, *words, "-s", "0", *options, folder=place, **self._caches(place))
         self.managers.append(child)
@@ -57,7 +57,7 @@ class Managed:
     def _opensm(self, host: str) -> tuple[Path, list[str]]:
         place = self.folder / host
         place.mkdir(exist_ok=True)
-        # 0x83: errors, infos and system, at once
+        # 0x83: errors, infos and system, flushed at once
         return place, ["opensm", "-f", str(place / "log"), "-e", "-D", "0x83", "-d", "2"]
 
     def _caches(self, place: Path) -> dict[str, str]:

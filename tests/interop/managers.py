@@ -1,4 +1,4 @@
-"""Weft's subnet manager as a process of its own, on the subnet that its options and its environment name."""
+"""Weft's subnet manager as a separate process, on the subnet that its options and its environment select."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from weft.sm.status import Status, read_status
 
 
 class Manager:
-    """`weft sm` with its log, its state and its dumps in a folder."""
+    """A `weft sm` with its log, its state and its dumps in a folder."""
 
     def __init__(self, folder: Path, *options: str, **environment: str) -> None:
         self.folder, self.dumps = folder, folder / "dumps"
@@ -41,7 +41,7 @@ class Manager:
         wait_until(happened, lambda: f"{self.log()[-3000:]}\n{what}", lambda: self.process.poll() is None)
 
     def wait_until_up(self) -> None:
-        """Until the first sweep, and all that it writes, is done."""
+        """Wait until the first sweep and the files that it writes are complete."""
         self.wait_for(lambda: self.status is not None and self.status.sweeps > 0, "SUBNET UP")
 
     @property
@@ -61,7 +61,7 @@ class Manager:
 
 
 def graph(fabric: Fabric) -> set[str]:
-    """Cables with their rates, and nodes with their GUIDs."""
+    """Return the cables with their rates and the nodes with their GUIDs."""
     cables = {f"{link.label} {sorted(map(str, (link.a, link.b)))}" for link in fabric.all_links()}
     return cables | {f"{node.name} {node.guid}" for node in (*fabric.switches, *fabric.hcas)}
 
@@ -71,7 +71,7 @@ def lids(fabric: Fabric) -> dict[str, int]:
 
 
 def way(fabric: Fabric, source: str, target: str) -> list[str]:
-    """The ports by which the tables leave node after node, from an adapter to an adapter."""
+    """Return the output ports, node after node, on the path between two adapters by the tables."""
     lid = int(fabric.find_node(target).lid)
     left = fabric[f"{source}/1"]
     used = [str(left)]

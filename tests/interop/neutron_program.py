@@ -1,11 +1,11 @@
-"""Neutron itself, with its REST API and a database in memory, over a UFM: runs in the environment that has Neutron.
+"""Run Neutron with its REST API and a database in memory, connected to a UFM, in the environment that has Neutron.
 
     python neutron_program.py URL TOKEN CONFIGURATION GUID GUID
 
 CONFIGURATION is the path of an ml2_conf.ini.
 
-What it has done is a line of JSON on standard output, {"step": ..., "p_key": ..., "guids": [...]}: whoever started it
-looks at the fabric then, and answers with a line. The last one is {"step": "done"}.
+After each step the program prints a line of JSON, {"step": ..., "p_key": ..., "guids": [...]}. The test that started it
+checks the fabric and replies with a line. The last line is {"step": "done"}.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import time
 import unittest
 from typing import Any
 
-# First: it chooses threads, where any other import of OpenStack's chooses eventlet.
+# First: this import selects threads, any other import of OpenStack would select eventlet.
 from neutron.tests.unit.plugins.ml2.test_plugin import Ml2PluginV2TestCase  # isort: skip
 
 import fixtures
@@ -41,7 +41,7 @@ FIRST, SECOND = (int(guid, 16) for guid in GUIDS)
 def say(step: str, p_key: int = 0, *guids: int, is_there: bool = True) -> None:
     print(json.dumps({"step": step, "p_key": p_key, "guids": guids, "is_there": is_there}), flush=True)
     if not sys.stdin.readline():
-        os._exit(1)  # nobody looks any longer
+        os._exit(1)  # the test has ended
 
 
 def client_id(guid: int) -> list[dict[str, str]]:
@@ -54,7 +54,7 @@ def _named(words: dict[str, Any]) -> dict[str, Any]:
 
 
 class Cloud(Ml2PluginV2TestCase):
-    """Calls of Neutron's REST API, as Nova, Ironic and people make them."""
+    """The calls of Neutron's REST API that Nova, Ironic and users make."""
 
     def call(self, request: Any, status: int) -> Any:
         answer = request.get_response(self.api)
@@ -130,7 +130,7 @@ class WeftsDriver(Cloud):
         dhcp = self.create_port(network, device_owner="network:dhcp", binding_host_id="kvm1")
         ethernet = self.create_port(other, **vm, binding_profile={"guid": f"{SECOND:#x}"})
         assert ethernet["binding:vif_type"] == "binding_failed"
-        say("what is not on the fabric is no member", 0x32)
+        say("a port outside the fabric is no member", 0x32)
         for item in (dhcp, ethernet):
             self.delete("ports", item)
         self.delete("networks", network)
@@ -144,7 +144,7 @@ class WeftsDriver(Cloud):
         self.weft.ufm = away
         self.create_network(0x22, status=503)
         late = self.create_port(network, **words, extra_dhcp_opts=client_id(SECOND))
-        # As if an agent of another driver had done its part: without weft's the port is not ready.
+        # As if another driver's agent had completed its part: the port is not ready until weft's part is complete too.
         provisioning_blocks.provisioning_complete(self.context, late["id"], "port", "L2")
         assert self.status(late) == "DOWN"
         self.delete("ports", stays)
@@ -191,14 +191,14 @@ class WeftsDriver(Cloud):
         unknown = self.create_port(network, binding_vnic_type="baremetal", binding_host_id="node1")
         assert unknown["binding:vif_type"] == "binding_failed"
         resync(self.weft.ufm, self.weft.rules)
-        say("what is somebody else's stays", 0x30)
+        say("another driver's partition stays", 0x30)
         self.delete("ports", unknown)
         self.delete("networks", network)
         self.weft.ufm.delete_pkey(0x30)
 
 
 class DocumentedConfiguration(Cloud):
-    """ML2 as the documentation configures it: the file alone says which drivers, types and ranges there are."""
+    """The configuration of ML2 in the documentation: drivers, types and ranges come from that file alone."""
 
     @staticmethod
     def config_parse(conf: Any = None, args: list[str] | None = None) -> None:
@@ -224,7 +224,7 @@ class DocumentedConfiguration(Cloud):
 
 
 class NvidiasDriver(Cloud):
-    """networking-mlnx, as it is on PyPI: it writes a journal, which is then sent to UFM's cloudx calls."""
+    """The driver networking-mlnx from PyPI: it writes a journal, whose rows it then sends to UFM's cloudx calls."""
 
     _mechanism_drivers = ("mlnx_sdn_assist",)
 
@@ -233,14 +233,14 @@ class NvidiasDriver(Cloud):
         arguments = {"url": f"{URL}/ufmRestV3", "token": TOKEN, "sync_timeout": 1, "physical_networks": ["physnet1"]}
         for name, value in arguments.items():
             cfg.CONF.set_override(name, value, group="sdn")
-        # SQLite in memory is one thread's: the journal is worked off in this one, as networking-mlnx's own tests do.
+        # SQLite in memory belongs to one thread: process the journal in this one, as networking-mlnx's own tests do.
         for name in ("start_sync_thread", "_start_sync_timer", "set_sync_event"):
             self.useFixture(fixtures.MockPatchObject(SdnJournalThread, name))
         self.useFixture(fixtures.MockPatchObject(MaintenanceThread, "start"))
         super().setUp()
 
     def sent(self) -> None:
-        """Waits until its journal is done: each row sent, and its job completed."""
+        """Process the journal until each row is sent and its job completed."""
         journal = self.driver.mechanism_manager.mech_drivers["mlnx_sdn_assist"].obj.journal
         while [row for row in mlnx_db.get_all_db_rows(self.context) if row.state != "completed"]:
             journal.event.set()

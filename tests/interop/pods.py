@@ -1,8 +1,8 @@
-"""Run containers of rendered manifests as processes that are as alone as in pods.
+"""Run containers of rendered manifests as processes with the isolation of pods.
 
-Each pod has a network namespace on a bridge and folders for its volumes; each container a read-only root of its own
-with these mounted, its own processes, the user and the capabilities of its security context, and the environment of the
-image and the manifest, nothing else. The root is this machine's, overlaid, in place of the image's.
+Each pod has a network namespace on a bridge and folders for its volumes. Each container has its own read-only root
+with these mounted, its own process namespace, the user and the capabilities of its security context, and only the
+environment of the image and the manifest. An overlay of this machine's root stands in for the image's.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ from weft import user_cache
 ROOT = Path(__file__).parents[2]
 CACHE = "/opt/cache"  # XDG_CACHE_HOME of the image
 _NUMBER = itertools.count()
-_OF_IMAGE = [ROOT, Path(sys.prefix), Path(sys.base_prefix)]  # what the image installs, wherever it is here
+_OF_IMAGE = [ROOT, Path(sys.prefix), Path(sys.base_prefix)]  # in place of the files in the image
 Manifest = dict[str, Any]
 
 
 def image_environment() -> dict[str, str]:
-    """The variables of the Dockerfile, and those by which Python finds the sources of this checkout."""
+    """Return the variables of the Dockerfile, and PYTHONPATH for the sources of this checkout."""
     path = f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
     variables = {"PATH": path, "XDG_CACHE_HOME": CACHE, "HOME": "/tmp", "PYTHONPATH": str(ROOT / "src")}
     return variables | {name: os.environ[name] for name in ("NUMBA_BOUNDSCHECK",) if name in os.environ}
 
 
 def root_script(folder: Path, mounts: Mapping[str, Path], hosts: str) -> str:
-    """Shell commands that make a root at `folder`/root, in a mount namespace of their own."""
+    """Return the shell commands that create a root at `folder`/root, to be run in a new mount namespace."""
     root, lines = folder / "root", ["set -e", f"mount -t tmpfs tmpfs {folder}"]
     lines += [f"mkdir {folder}/upper {folder}/work {root}"]
     lines += [f"mount -t overlay overlay -o lowerdir=/,upperdir={folder}/upper,workdir={folder}/work {root}"]
     bound = {str(path): path for path in dict.fromkeys(_OF_IMAGE)} | {f"{CACHE}/weft": user_cache.root()} | dict(mounts)
-    for parent in {parent for path in _OF_IMAGE for parent in path.parents}:  # the image's are not in a home
+    for parent in {parent for path in _OF_IMAGE for parent in path.parents}:  # here some may be in a private home
         lines += [f"mkdir -p {root}{parent}", f"chmod a+rx {root}{parent}"]
     lines += [f"mkdir -p {root}{at}" for at in bound]
     lines += [f"printf '%b' {shlex.quote(hosts)} > {root}/etc/hosts", f"mount -o remount,ro {root}"]
@@ -60,7 +60,7 @@ def root_script(folder: Path, mounts: Mapping[str, Path], hosts: str) -> str:
 
 
 class Network:
-    """Namespaces of pods, on one bridge."""
+    """The network namespaces of pods, on one bridge."""
 
     def __init__(self) -> None:
         self.name = f"weft{os.getpid()}n{next(_NUMBER)}"
@@ -92,7 +92,7 @@ class Network:
 
 
 class Pod:
-    """One pod of a workload. `secrets`: the data of Secrets by their name."""
+    """A pod of a workload. `secrets`: the data of Secrets by their name."""
 
     def __init__(
         self, workload: Manifest, network: Network, secrets: Mapping[str, Mapping[str, str]], index: int = 0
@@ -118,7 +118,7 @@ class Pod:
         return self.containers[name]
 
     def value(self, field: Manifest) -> str:
-        """The value of a variable of a manifest."""
+        """Return the value of a variable of a manifest."""
         if "value" in field:
             return str(field["value"])
         source = field["valueFrom"]
@@ -143,7 +143,7 @@ class Pod:
 
 
 class Container:
-    """One container of a pod, as the kubelet and the runtime start it."""
+    """A container of a pod, started as the kubelet and the runtime do."""
 
     def __init__(self, pod: Pod, spec: Manifest) -> None:
         self._pod, self._spec = pod, spec
@@ -157,12 +157,12 @@ class Container:
         return re.sub(r"\$\((\w+)\)", lambda match: self.environment.get(match[1], match[0]), text)
 
     def command(self) -> list[str]:
-        """The entry point of the image, or what the manifest has in its place, and arguments."""
+        """Return the manifest's command, or the entry point of the image, with its arguments."""
         words = self._spec.get("command") or ["weft"]
         return [self._expand(word) for word in (*words, *self._spec.get("args", ()))]
 
     def start(self, beside: Container | None = None) -> None:
-        """Start it; `beside` a container whose processes it shares."""
+        """Start the container; `beside`: a container whose process namespace it shares."""
         pod = self._pod
         mounts = {mount["mountPath"]: pod.volume(mount["name"]) for mount in self._spec["volumeMounts"]}
         processes = ["--pid", "--kill-child"] if beside is None else []
@@ -178,7 +178,7 @@ class Container:
         )
 
     def _confined(self) -> list[str]:
-        """The command that starts programs with the rights and the environment of the container alone."""
+        """Return the command that starts a program with only the rights and the environment of the container."""
         pod, own = self._pod.spec["securityContext"], self._spec["securityContext"]
         assert pod["runAsNonRoot"]
         assert own["readOnlyRootFilesystem"]
@@ -190,13 +190,13 @@ class Container:
         return [find_peer("setpriv"), *user, *rights, "env", "-C", "/tmp", "-i", *variables]
 
     def init(self) -> int:
-        """The first process of the container, once it has its root."""
+        """Return the first process of the container, once it has its root."""
         return wait_until(self._first_inside, "the container", self.is_running)
 
     def _first_inside(self) -> int | None:
         assert self.process is not None
         children = [str(self.process.pid)]
-        with suppress(OSError):  # one that prepares the root has ended
+        with suppress(OSError):  # a process that prepares the root may have ended
             while children:
                 process = children[0]
                 if not os.path.samefile(f"/proc/{process}/root", "/"):
@@ -220,7 +220,7 @@ class Container:
         return printed
 
     def passes(self, probe: str) -> bool:
-        """Whether a probe of the manifest succeeds, once."""
+        """Run a probe of the manifest once; return whether it succeeds."""
         test = self._spec[probe]
         if "exec" in test:
             program = self.exec(*test["exec"]["command"])
@@ -241,7 +241,7 @@ class Container:
         wait_until(lambda: self.passes(probe), lambda: f"{self.log()}\n{probe}", self.is_running)
 
     def log(self) -> str:
-        """End it, and return its output."""
+        """End the container and return its output."""
         assert self.process is not None
         self.kill()
         return self._log
@@ -279,6 +279,6 @@ except OSError as error:
 
 
 def get(namespace: str, url: str, token: str = "") -> str:
-    """The status and the body at a URL, from a namespace."""
+    """Return the status and the body of a URL, requested from a namespace."""
     command = in_namespace(namespace, "-c", _GET, url, token)
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE_S).stdout

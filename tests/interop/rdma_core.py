@@ -2,11 +2,11 @@
 
     python tests/interop/rdma_core.py [-v] [name, or part of one, ...]
 
-With `--real` pyverbs is rdma-core's own, on weft's libibverbs, by whatever Python has it.
+With `--real` pyverbs is rdma-core's own, on weft's libibverbs, in any Python that has it installed.
 
 Last line: `N passed, N failed, N skipped`. Cases of one vendor's adapters (mlx5, EFA) are left out. The tests come with
-Debian's rdma-core package as documentation; `make peers` puts them where this program looks, and so may
-$WEFT_RDMA_CORE_TESTS. What they read of /sys comes from a folder that has what a kernel would show of weft's adapters.
+Debian's rdma-core package as documentation; this program finds them where `make peers` puts them, or in
+$WEFT_RDMA_CORE_TESTS. They read a folder in place of /sys, with the files that a kernel would show for weft's adapters.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def peers_folder() -> Path:
 
 
 def find_tests() -> Path | None:
-    """The folder of rdma-core's tests, or None."""
+    """Return the folder of rdma-core's tests, or None."""
     documentation = "usr/share/doc/rdma-core/tests"
     named = os.environ.get("WEFT_RDMA_CORE_TESTS")
     for folder in [Path(named)] if named else [peers_folder() / documentation, Path("/") / documentation]:
@@ -49,7 +49,7 @@ def find_tests() -> Path | None:
 
 
 def unpack(source: Path, target: Path) -> Path:
-    """A copy in which nothing is compressed."""
+    """Copy the tests, decompressed, and return the new folder."""
     target.mkdir()
     for path in sorted(source.glob("*.py*")):
         if path.suffix == ".gz":
@@ -60,7 +60,7 @@ def unpack(source: Path, target: Path) -> Path:
 
 
 class Kernel:
-    """Shows weft's adapters under /sys/class/infiniband to this process, and in what `rdma` and `ip` print."""
+    """A stand-in for the kernel: weft's adapters in /sys/class/infiniband and in the output of `rdma` and `ip`."""
 
     def __init__(self, folder: Path, devices: list[str]) -> None:
         self.folder, self.devices = folder, devices
@@ -131,7 +131,7 @@ class Outcomes(unittest.TestResult):
             self.failed[test.id()] = (self.failures + self.errors)[-1][1]
 
     def report(self) -> str:
-        """Failures, then reasons to skip, then the three numbers."""
+        """Return the failures, then the reasons for skips, then the three counts."""
         out = io.StringIO()
         for name, trace in self.failed.items():
             out.write(f"FAILED {name}\n{trace}\n")

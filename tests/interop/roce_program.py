@@ -2,8 +2,8 @@
 
     WEFT_VERBS_ROCE=10.0.0.1 python roce_program.py asks|answers [INTERFACE]
 
-The one that asks sends, writes and reads on a connection and sends a datagram; the other one says what it got. With
-the name of an interface it also keeps the packets that the system sees there, and says them.
+The end `asks` sends, writes and reads on a connection and sends a datagram; the end `answers` reports the received
+data. With the name of an interface a program also captures and reports the packets on that interface.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class End:
         return SGE(self.mr.buf + at, size, self.mr.lkey)
 
     def wait(self, count: int) -> list[tuple[int, int]]:
-        """Number and status of so many completions."""
+        """Return the number and status of this many completions."""
         done: list[tuple[int, int]] = []
         until_s = time.monotonic() + TIMEOUT_S
         while len(done) < count and time.monotonic() < until_s:
@@ -117,7 +117,7 @@ def asks(end: End, far: dict[str, Any]) -> None:
 
 def answers(end: End) -> None:
     done = end.wait(2)
-    hear()  # the other end has all
+    hear()  # the other end has received everything
     say(
         done=sorted(done),
         sent=end.digest(SEND_AT, SEND_BYTES),

@@ -1,6 +1,7 @@
-"""Both ends of rsockets in one process, by ctypes: what programs of rdmacm-utils do not ask of them. Ends with "well".
+"""Test calls of rsockets that the programs of rdmacm-utils do not use, with both ends in one process, by ctypes.
 
-With a port it is one end: `wait PORT` says how its connection ended, `stay PORT` connects to it and stays for ever.
+Its last output is "well". With a port it is one end: `wait PORT` prints how its connection ended, `stay PORT` connects
+to it and stays for ever.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ def receive(fd: int, most: int, flags: int = 0) -> bytes:
 
 
 def pair() -> tuple[int, int]:
-    """Return the connecting socket, which does not wait, and the accepted one."""
+    """Return the connecting socket, which is non-blocking, and the accepted one."""
     listener, asks = stream(), stream(waits=False)
     assert lib.rbind(listener, address(0), 16) == 0
     assert lib.rlisten(listener, 1) == 0
@@ -135,7 +136,7 @@ def what_is_no_file_is_told_by_select_too() -> None:
 
 
 def memory_is_there_when_it_was_mapped_and_not_when_it_is_no_more() -> None:
-    """Whatever else was called meanwhile, and by whom: nothing was, here."""
+    """Check riomap, riowrite and riounmap without any other call between them."""
     asks, accepted = pair()
     memory = ctypes.create_string_buffer(100)
     assert lib.riomap(accepted, memory, 100, mmap.PROT_WRITE, 0, 7) == 7

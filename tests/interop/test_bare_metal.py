@@ -1,4 +1,4 @@
-"""Ironic's own agent, on a host of a lab, finds the host's adapters; what it reports leads into partitions.
+"""Ironic's own agent, on a host of a lab, finds the host's adapters; ports of its inventory join partitions.
 
 ironic_python_agent/hardware_managers/mlnx.py, unmodified, in the environment that `make peers` makes for OpenStack.
 """
@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.interop, pytest.mark.skipif(compiler.find() is None, r
 STORAGE = (1, 2, 7, 8)  # adapters of a DGX H100 for another network, which is not cabled here
 AGENT = """
 import json
-from ironic_python_agent import config  # first: others read it as they are imported
+from ironic_python_agent import config  # first: other modules read it while they are imported
 from ironic_python_agent import errors, netutils
 from ironic_python_agent.hardware import HardwareSupport
 from ironic_python_agent.hardware_managers.mlnx import MellanoxDeviceHardwareManager
@@ -45,7 +45,7 @@ print(json.dumps(found))
 
 
 def find_agent() -> str:
-    """The Python that has it."""
+    """Return the path of the Python that has Ironic's agent."""
     environment = ROOT / ".venv/neutron"
     if not list(environment.glob("lib/*/site-packages/ironic_python_agent")):
         do_without("ironic-python-agent")
@@ -95,7 +95,7 @@ def test_ironics_agent_finds_ports_whose_client_ids_lead_into_partitions():
             assert load["pci_address"] == f"1000:{n + 1:02x}:00.0"
             assert load["has_carrier"] is (n not in STORAGE)
 
-        member = member_of(neutron_port(result["ib3"]))  # as weft's mechanism driver understands it
+        member = member_of(neutron_port(result["ib3"]))  # as weft's mechanism driver reads it
         assert member is not None
         UfmClient(ufm.url, token=ufm.token).add_guids(0x123, {member: Member()}, ip_over_ib=True)
         assert 0x8123 in p_keys(ufm.lab, "mlx5_3")

@@ -108,7 +108,7 @@ def report(_browser: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str
 
 def test_the_pointer_tells_what_is_under_it(report: dict[str, Any]) -> None:
     assert report["hover"] == ["spine1\nQM9700, 16 of 16 ports in use", "block"]
-    assert report["titles"] == 0  # the browser's own tooltips would show the same again
+    assert report["titles"] == 0  # the browser's own tooltips would repeat the text
 
 
 def test_a_click_lights_a_node_its_links_and_its_neighbours(report: dict[str, Any]) -> None:
@@ -139,7 +139,7 @@ def test_a_host_in_a_block_is_found_too(tmp_path: Path) -> None:
 
 
 def test_the_racks_of_a_plan_can_be_seen_whole_in_a_narrow_window(tmp_path):
-    """A wide row of racks was cut; now the page is as wide as the window, and the picture scrolls to its end."""
+    """The page is as wide as the window, and the picture of a wide row of racks scrolls to its end."""
     app(["plan", "--gpus", "512", "--folder", str(tmp_path / "plan")])
     script = """
       report.page = document.documentElement.scrollWidth <= innerWidth;

@@ -1,4 +1,4 @@
-"""Long copies that two processes make together: who asks for one, and a program in C that polls and finds nothing."""
+"""Long copies that two processes share: the requester, and an idle program in C that polls without a completion."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from weft.verbs.shm import layout
 pytestmark = [pytest.mark.interop, pytest.mark.skipif(compiler.find() is None, reason="no C compiler")]
 WRITE, READ = ibv_wr_opcode.IBV_WR_RDMA_WRITE, ibv_wr_opcode.IBV_WR_RDMA_READ
 OK, RETRIES_EXCEEDED = ibv_wc_status.IBV_WC_SUCCESS, ibv_wc_status.IBV_WC_RETRY_EXC_ERR
-PATTERN = np.arange(MEMORY_BYTES // 4, dtype=">u4").tobytes()  # no two words are alike
+PATTERN = np.arange(MEMORY_BYTES // 4, dtype=">u4").tobytes()  # no two words are equal
 
 
 class Helper:
@@ -98,7 +98,7 @@ def transfer(node: Node, helper: Helper, opcode: int, mr: MR, length: int) -> in
 
 
 def transfer_together(node: Node, helper: Helper, opcode: int, mr: MR, length: int) -> None:
-    """Again and again, until the other was there in time."""
+    """Repeat a transfer until the helper took part in it."""
 
     def helped() -> bool:
         assert transfer(node, helper, opcode, mr, length) == OK

@@ -1,4 +1,4 @@
-"""libibverbs.so.1 as programs of others find it: Debian's ibverbs-utils, unmodified."""
+"""libibverbs.so.1 under unmodified programs: Debian's ibverbs-utils."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_devinfo_says_what_the_adapter_is():
     ("kind", "size"), [("rc", "4096"), ("rc", "60"), ("uc", "4096"), ("ud", "2048"), ("ud", "60"), ("xsrq", "4096")]
 )
 def test_pingpong_goes_through_shared_memory(kind, size):
-    """`-c`, where the program has it, looks at every byte; a short message comes with its completion."""
+    """`-c`, where the program has it, compares every byte; a short message is in the completion itself."""
     checks = [] if kind == "xsrq" else ["-c"]
     words = [program(f"ibv_{kind}_pingpong"), "-g", "1", "-n", "200", "-s", size, *checks]
     output = run_pair(words, *[outside_of_labs()] * 2)
@@ -94,7 +94,7 @@ def library_without_python(tmp_path_factory) -> Path:
 
 @pytest.mark.parametrize("place", ["outside", "192.0.2.9", "2001:db8::12:3456", "fe80::7%eth9", "dgx2"])
 def test_listing_devices_starts_no_python(place, library_without_python):
-    """Most programs that MPI and UCX start only list. The names and GUIDs equal those that Python gives."""
+    """Most programs that MPI and UCX start only list devices. Names and GUIDs equal those in Python."""
     environment = {name: value for name, value in os.environ.items() if name not in (hardware.LAB, hardware.ROCE)}
     environment["LD_LIBRARY_PATH"] = str(library_without_python)
     with Lab(weft.load("fat-tree:hosts=2,server=dgx-h100"), f"list{os.getpid()}") as lab:
@@ -110,7 +110,7 @@ def test_listing_devices_starts_no_python(place, library_without_python):
 
 
 def packets(lab) -> int:
-    """Data packets that crossed any port."""
+    """Return the number of data packets that all ports sent."""
     sent = Counter.PORT_XMIT_PKTS
     return int(lab.server.call(lambda: (lab.metered_paths.collect(), lab.fabric.counters[:, sent].sum())[1]))
 
@@ -153,7 +153,7 @@ def compiled(tmp_path_factory) -> str:
     ],
 )
 def test_programs_end_as_the_standard_requires(compiled, what, said):
-    """And what others use cannot be closed."""
+    """And an object in use cannot be closed."""
     environment = os.environ | launch.environment()
     done = subprocess.run(
         [compiled, what], env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False
@@ -179,7 +179,7 @@ def test_a_program_that_sends_packets_loads_no_compiler(compiled, lab, place):
 
 
 def test_a_peer_that_is_killed_is_an_error_and_not_the_end_of_the_library():
-    """The program writes all the time: one that only waits for an answer never learns it, as on real adapters."""
+    """The program writes all the time: as on real adapters, a program that only waits for data is not notified."""
     port = free_port()
     words = ["stdbuf", "-oL", program("ib_write_bw"), "-x", "1", "-s", "64", "-n", "100000000", "-p", str(port)]
     with started(words, outside_of_labs()) as server:
@@ -194,7 +194,7 @@ def test_a_peer_that_is_killed_is_an_error_and_not_the_end_of_the_library():
     assert "Failed status 12" in output, output  # transport retry counter exceeded
 
 
-# -- what cannot work is said ------------------------------------------------------------------------------------------
+# -- errors and warnings -----------------------------------------------------------------------------------------------
 
 
 def run_with(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
@@ -242,7 +242,7 @@ def test_without_a_compiler_a_program_is_told_why_it_sees_nothing(monkeypatch, t
 
 
 def test_a_program_that_loads_no_library_of_wefts_is_told_so(tmp_path, capfd):
-    """Setuid, or linked statically; and one that is neither is told nothing."""
+    """Such a program is setuid or linked statically; any other gets no warning."""
     variables, copy = launch.environment(), tmp_path / "ibv_devices"
     shutil.copy(program("ibv_devices"), copy)
     launch.warn_if_unusable(str(copy), variables)
@@ -363,11 +363,11 @@ def test_every_structure_is_as_verbs_h_has_it(tmp_path):
     ours, theirs = offsets('"abi.h"', tmp_path), offsets("<infiniband/verbs.h>", tmp_path)
     assert len(ours) > 300
     different = {name: (ours[name], theirs[name]) for name in ours if ours[name] != theirs[name]}
-    assert different.keys() <= {"ibv_qp_ex", "ibv_port_attr"}  # which have grown at their ends
+    assert different.keys() <= {"ibv_qp_ex", "ibv_port_attr"}  # rdma-core has appended fields to these
 
 
 def find_system(name: str) -> Path:
-    """The library of the system that has the name of one of weft's."""
+    """Return the path of the system's library with this name."""
     result = next((path for folder in ("/usr/lib", "/lib") for path in Path(folder).rglob(name)), None)
     return result or do_without(name)
 
@@ -379,7 +379,7 @@ def exported(library: Path) -> set[str]:
 
 
 def test_all_public_calls_are_there_under_the_versions_that_programs_ask_for():
-    """But those of before 2008, which have the name of another one."""
+    """Except for versions before 2008 of calls that also exist in a newer version."""
     folder = build.folder()
     assert folder is not None
     theirs, ours = exported(find_system(build.NAME)), exported(folder / build.NAME)

@@ -17,7 +17,7 @@ from tests.patience import PATIENCE_S
 from weft import compiler
 
 pytestmark = [pytest.mark.interop, pytest.mark.skipif(compiler.find() is None, reason="no C compiler")]
-# `PyDLL` calls with Python's lock, as Cython does. Threads take turns only where one lets go of it.
+# `PyDLL` calls with Python's lock held, as Cython does. Another thread runs only when the call releases the lock.
 EVENTS = """
 import ctypes, sys, threading
 from weft.verbs.c.devices import ProgramCQ
@@ -62,7 +62,7 @@ world.Sendrecv(here, 1 - world.rank, recvbuf=there, source=1 - world.rank)
 assert there == bytearray(b"%d" % (1 - world.rank)) * 100_000
 assert world.allgather({"rank": world.rank}) == [{"rank": 0}, {"rank": 1}]
 world.Barrier()
-os.write(1, b"rank %d is right\\n" % world.rank)  # at once: mpirun passes on what there is
+os.write(1, b"rank %d is right\\n" % world.rank)  # in one write: mpirun passes on partial lines
 """
 
 
@@ -80,7 +80,7 @@ def test_waiting_for_an_event_releases_pythons_lock(what):
 
 
 def test_a_thread_sends_while_its_joiner_holds_the_lock_of_python(tmp_path):
-    """NIXL joins its progress thread so. The datagram is sent once the lock is free."""
+    """NIXL joins its progress thread in this way. The datagram is sent once the lock is free."""
     library = compile_program("send_in_thread", tmp_path, "-shared", "-fPIC")
     command = [sys.executable, "-c", SEND, library]
     done = subprocess.run(
@@ -90,7 +90,7 @@ def test_a_thread_sends_while_its_joiner_holds_the_lock_of_python(tmp_path):
 
 
 def test_mpi4py_begins_sends_and_ends(tmp_path):
-    """It has Python's lock while MPI begins, and lets Python go before MPI."""
+    """It holds Python's lock during MPI_Init, and Python ends before MPI does."""
     if importlib.util.find_spec("mpi4py") is None:
         do_without("mpi4py")
     Path(tmp_path / "ranks.py").write_text(MPI)

@@ -22,7 +22,7 @@ def lab():
 
 
 def ping(kind: str, one: Mapping[str, str], other: Mapping[str, str], address: str) -> None:
-    """`-c` looks at every byte; the port is the one of TCP on which both agree."""
+    """Run fi_pingpong, which compares every byte (`-c`), with its TCP control connection on a free port."""
     port, words = free_port(), [program("fi_pingpong"), "-p", "verbs", "-e", kind, "-c", "-I", "20", "-S", "4096"]
     with started([*words, "-B", str(port)], one) as server:
         wait_until(lambda: port in listening_ports(), lambda: output(server), lambda: server.poll() is None)
@@ -46,7 +46,7 @@ def test_endpoints_of_each_kind_talk(kind):
 
 @pytest.mark.parametrize("kind", ["msg", "dgram"])
 def test_endpoints_of_each_kind_talk_between_hosts(lab, kind):
-    """Connections by AF_IB there: libfabric finds no interface of IP that is the adapter's."""
+    """Connections use AF_IB: libfabric finds no IP interface of the adapter."""
     ping(kind, on(lab, "h1"), on(lab, "h8"), "127.1.0.1")
 
 

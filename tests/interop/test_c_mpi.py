@@ -21,9 +21,9 @@ from weft.lab.own_lab import own_lab
 from weft.lab.programs import environment
 
 pytestmark = [pytest.mark.interop, pytest.mark.skipif(compiler.find() is None, reason="no C compiler")]
-OPEN_MPI, MPICH = "openmpi", "mpich"  # as Debian ends the names of their programs
-# Root may run it, and more ranks than cores, which give the processor away while they wait. MPICH takes ranks of one
-# machine for neighbours in memory unless it is told.
+OPEN_MPI, MPICH = "openmpi", "mpich"  # suffixes of their programs' names in Debian
+# Allow root, and more ranks than cores, which yield the processor while they wait. MPICH would exchange data between
+# ranks of one machine through its own shared memory.
 OPTIONS = {
     OPEN_MPI: ("--allow-run-as-root", "--oversubscribe", "--mca", "mpi_yield_when_idle", "1", "--mca", "pml", "ucx"),
     MPICH: ("-genv", "MPIR_CVAR_NOLOCAL", "1"),
@@ -37,7 +37,7 @@ def kind(request) -> str:
 
 @pytest.fixture(scope="module")
 def checks(kind, tmp_path_factory) -> str:
-    """mpi_program.c, compiled."""
+    """The path of the compiled mpi_program.c."""
     result = tmp_path_factory.mktemp("mpi") / "checks"
     words = [program(f"mpicc.{kind}"), "-O1", str(Path(__file__).with_name("mpi_program.c")), "-o", str(result)]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
@@ -63,7 +63,7 @@ def test_data_sent_reduced_and_put_between_processes_is_right(kind, checks):
 
 
 def rank_on(host: dict[str, str], checks: str) -> list[str]:
-    """Return the words of `-n 1 weft exec HOST PROGRAM`, for a lab without commands."""
+    """Return the arguments that run one rank on a host, as `-n 1 weft exec HOST PROGRAM` would."""
     return ["-n", "1", program("env"), *(f"{name}={value}" for name, value in environment(host).items()), checks]
 
 

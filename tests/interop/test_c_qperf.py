@@ -1,4 +1,4 @@
-"""qperf, unmodified: it knows LIDs alone, and so measures between hosts of a lab; elsewhere by `-cm 1`."""
+"""qperf, unmodified: it addresses by LID alone, so it measures between hosts of a lab; elsewhere with `-cm 1`."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_between_hosts_of_a_lab_it_measures():
 
 
 def test_outside_of_labs_the_connection_manager_knows_the_way():
-    """The server binds port 0, and tells the client which one it got."""
+    """The server binds port 0 and sends its port number to the client."""
     text = measure(*[outside_of_labs()] * 2, "-cm", "1", "--time", "1", "rc_rdma_write_bw")
     assert re.search(r"\bbw  =  +[1-9.]", text["rc_rdma_write_bw"]), text
 

@@ -1,4 +1,4 @@
-"""librdmacm.so.1 as programs of others find it: Debian's rdmacm-utils and perftest, unmodified."""
+"""librdmacm.so.1 under unmodified programs: Debian's rdmacm-utils and perftest."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_programs_connect_by_address_and_port(server, client, says):
 
 
 def test_a_send_completes_before_the_answer_to_it(tmp_path):
-    """First by packets, then through shared memory, with a completion channel as tutorials teach it."""
+    """First by packets, then through shared memory, with a completion channel as in tutorials."""
     result, port = compile_program("cm_order_program", tmp_path, "-lrdmacm"), str(free_port())
     _, text = run_pair([result, "server", port], [result, "client", port], *[outside_of_labs()] * 2)
     assert text == "0 early\n"
@@ -153,7 +153,7 @@ def lab():
 
 @pytest.mark.parametrize(("name", "address"), [("ucmatose", "h1"), ("udaddy", "127.1.0.1")])
 def test_hosts_of_a_lab_have_names_and_addresses(lab, name, address):
-    """Connections and datagrams, to the first host."""
+    """Connections and datagrams go to the first host."""
     _, text = run_pair([program(name)], [program(name), "-s", address], on(lab, "h1"), on(lab, "h8"))
     assert "data transfers complete" in text
 
@@ -169,7 +169,7 @@ def test_groups_are_joined_in_a_lab(lab):
 
 
 def test_rdma_cores_own_tests_pass_with_the_real_pyverbs():
-    """Which keeps Python's lock while it waits for an event: connections, datagrams and groups."""
+    """They cover connections, datagrams and groups. This pyverbs holds Python's lock while it waits for an event."""
     environment = os.environ | launch.environment()
     environment["PYTHONPATH"] = str(peers_folder() / "usr/lib/python3/dist-packages")
     words = [find_python(), str(Path(__file__).with_name("rdma_core.py")), "--real", "test_rdmacm"]

@@ -18,11 +18,11 @@ from weft import compiler
 
 pytestmark = [pytest.mark.interop, pytest.mark.skipif(compiler.find() is None, reason="no C compiler")]
 PROGRAM = [sys.executable, str(Path(__file__).with_name("rsocket_program.py"))]
-LITTLE = ["-S", "100000", "-C", "3", "-I", "3", "-T", "v"]  # bytes, transfers, turns; each byte is looked at
+LITTLE = ["-S", "100000", "-C", "3", "-I", "3", "-T", "v"]  # bytes, transfers, iterations; each byte is verified
 
 
 def preload() -> str:
-    """Debian's own, which puts rsockets in the place of sockets."""
+    """Return the path of Debian's librspreload, which replaces sockets by rsockets."""
     result = next(Path("/usr/lib").rglob("librspreload.so"), None)
     if result is None:
         do_without("librdmacm1 (librspreload.so)")
@@ -35,7 +35,7 @@ def preload() -> str:
     ids=["polls", "sockets", "mapped"],
 )
 def test_streams_of_others_carry_every_byte(words):
-    """The programs use rpoll, sockets under librspreload, and memory of the other end."""
+    """The programs use rpoll, sockets under librspreload, and remote memory."""
     command = [program(words[0]), *words[1:], *LITTLE, "-p", str(free_port())]
     environment = outside_of_labs()
     if "s" in words:

@@ -1,4 +1,4 @@
-"""UCX, unmodified, on weft's libibverbs: what it lists, and what its own measurements move."""
+"""UCX, unmodified, on weft's libibverbs: its list of transports, and the transfers of its own benchmarks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ add -t ucp_fadd -s 8 -n 20 -w 2
 
 
 def only(transport: str) -> dict[str, str]:
-    """Not sockets, nor UCX's own shared memory."""
+    """Return variables that limit UCX to one transport: neither sockets nor its own shared memory."""
     return {"UCX_TLS": f"{transport},self", "UCX_NET_DEVICES": "mlx5_0:1"}
 
 
@@ -46,7 +46,7 @@ def test_ucx_finds_the_adapter_and_both_its_transports(where, request):
 
 
 def measured(said: str) -> list[str]:
-    """The stages whose line came."""
+    """Return the stages of the benchmark that printed a result."""
     return re.findall(r"^\+(\w+)-+\+.*\nFinal: +20 ", said, re.M)
 
 
@@ -69,6 +69,6 @@ def test_they_go_through_the_switches_of_a_lab(lab, tmp_path):
 
 
 def packets(lab) -> int:
-    """Data packets that crossed any port."""
+    """Return the number of data packets that all ports sent."""
     sent = Counter.PORT_XMIT_PKTS
     return int(lab.server.call(lambda: (lab.metered_paths.collect(), lab.fabric.counters[:, sent].sum())[1]))

@@ -1,9 +1,9 @@
-"""Three carriers, two fabrics: ibsim's agents and weft's say the same where both say something.
+"""Three carriers, two fabrics: ibsim's agents and weft's give equal answers where both have one.
 
     ibsim_client -> ibsim           umad -> libumad2sim -> ibsim           umad -> weft's preload -> weft's agents
     ibsim_client -> weft's lab
 
-What differs, and is meant to, is written down in DIFFERENT and LACKS with its reason.
+DIFFERENT and LACKS list the intended differences with their reasons.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ LACKS = {
     "combined": "it does not route by LID and path together",
     "congestion_control": "it takes class 0x21 for class 1, and its attribute 0x16 for the P_Key table",
 }
-# Fields in which weft's agents and ibsim's differ on the same fabric before anybody set anything.
+# Fields in which weft's agents and ibsim's differ on the same fabric before any Set.
 DIFFERENT = {
     NodeInfo: {
         "partition_cap": "ibsim: 64 for adapters, ports of a switch for switches; weft: what real ones have",
@@ -123,7 +123,7 @@ def suite():
 
 @pytest.fixture
 def on_ibsim(ibsim):
-    """ibsim with the fabric, and the id of its first host."""
+    """An ibsim with the fabric, and the ID of its first host."""
     fabric = load(FABRIC)
     return ibsim(ibnetdiscover.to_text(fabric)), node_id(NodeKind.HCA, fabric.hcas[0].guid)
 
@@ -139,7 +139,7 @@ def theirs(on_ibsim):
 
 @pytest.fixture
 def ours():
-    """A carrier to weft's, on the same fabric and host."""
+    """A carrier to weft's agents, on the same fabric and host."""
     subnet = Subnet(load(FABRIC))
     devices = subnet.devices
     return LocalCarrier(subnet, devices.first[devices.fabric.node_index["h1"]] + 1)
@@ -198,7 +198,7 @@ def test_a_request_that_goes_nowhere_is_given_up_after_its_retries(theirs):
 
 
 def test_a_process_goes_round_when_it_has_been_all_clients_that_ibsim_can_name(on_ibsim, monkeypatch):
-    """ibsim takes an id of more than 31 bits for a negative one, and answers somebody who is not there."""
+    """An ID with bit 31 set is negative for ibsim, which then sends its answers to a client that does not exist."""
     sim, _ = on_ibsim
     monkeypatch.setattr("weft.mad.ibsim_client._numbers", itertools.chain([0], itertools.count(511)))
     with contextlib.ExitStack() as stack:
@@ -209,7 +209,7 @@ def test_a_process_goes_round_when_it_has_been_all_clients_that_ibsim_can_name(o
 
 @pytest.fixture(params=["ibsim", "lab"])
 def two(request, ibsim):
-    """Carriers over ibsim's sockets at two hosts of a subnet that the first, whose LID is 1, brought up; its nodes."""
+    """The carriers over ibsim's sockets at two hosts, and the nodes; the first host, LID 1, brought the subnet up."""
     fabric = load(FABRIC)
     with contextlib.ExitStack() as end:
         if request.param == "ibsim":
@@ -303,11 +303,11 @@ def test_weft_and_ibsim_differ_only_where_it_is_meant(theirs, ours):
             observed[PortInfo] |= result if number else {name for name in result if not name.startswith(OF_NO_LINK)}
         names = [get(item, node.path, NodeDescription, SmpAttribute.NODE_DESCRIPTION) for item in (ours, theirs)]
         assert names[0] == names[1]
-        if not node.is_switch:  # ibsim repeats the GUID at other places of its table
+        if not node.is_switch:  # ibsim repeats the GUID in other entries of its table
             guids = [get(item, node.path, GuidInfo, SmpAttribute.GUID_INFO).guid[0] for item in (ours, theirs)]
             assert guids[0] == guids[1]
     for form, reasons in DIFFERENT.items():
-        # Nothing new, and no excuse that is not needed.
+        # No unlisted difference, and no listed one that does not occur.
         assert sorted(observed[form] ^ set(reasons)) == [], f"of {form.__name__}"
 
 

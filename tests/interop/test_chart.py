@@ -36,7 +36,7 @@ VALUES = {
 
 
 def helm(*words: str, status: int = 0) -> str:
-    """Helm, beside this Python if it is not in the PATH."""
+    """Run helm, from PATH or from the folder of this Python, and return its output."""
     program = shutil.which("helm") or shutil.which("helm", path=str(Path(sys.executable).parent))
     if program is None:
         do_without("helm")
@@ -99,7 +99,7 @@ def test_the_chart_has_the_version_of_weft_and_makes_tokens_that_weft_accepts():
 
 
 class Cluster:
-    """The pods of the chart: the lab's, and of two hosts."""
+    """The pods of the chart: one of the lab and two of hosts."""
 
     def __init__(self) -> None:
         manifests = rendered("--set", "serve.enabled=true", *TOKENS)
@@ -143,7 +143,7 @@ def cluster(compiled) -> Iterator[Cluster]:
 
 
 def test_containers_are_confined_as_the_manifests_say(cluster):
-    """The tests below prove something about pods only if these are as alone."""
+    """The tests below hold for real pods only if containers here have the same isolation."""
     for container in (cluster.lab["lab"], cluster.lab["serve"], *cluster.hosts[0].containers.values()):
         assert container.run("id", "-u").strip() == "10001"
         facts = container.run("cat", "/proc/self/status")

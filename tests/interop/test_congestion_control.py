@@ -1,4 +1,4 @@
-"""OpenSM and weft read one opensm.conf: what each leaves in the switches and adapters is the same."""
+"""OpenSM and weft read one opensm.conf and write the same settings into switches and adapters."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ DRAWN = """(name => {
 
 
 def builder() -> ModuleType:
-    """web/build.py"""
+    """Import web/build.py."""
     spec = importlib.util.spec_from_file_location("build", ROOT / "web" / "build.py")
     assert spec
     assert spec.loader
@@ -42,7 +42,7 @@ def builder() -> ModuleType:
 
 
 class Program:
-    """`weft serve`, which may go and come back at the same place."""
+    """A `weft serve` that can be stopped and restarted at the same address."""
 
     def __init__(self, folder: Path, spec: str = SPEC, lab: str = LAB) -> None:
         self.spec, self.lab = spec, lab
@@ -85,7 +85,7 @@ def program(console: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 @pytest.fixture(scope="module")
 def browser(program: Program, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
-    """Started while the service starts."""
+    """A browser, which starts at the same time as the service."""
     with chromium(tmp_path_factory.mktemp("browser"), *SOFTWARE_GL) as page:
         yield page
 
@@ -142,7 +142,7 @@ def find(page: Page, name: str) -> None:
 
 
 def choose_cable(page: Page, host: str) -> str:
-    """The one of a host; the name of its port there."""
+    """Select the cable of a host and return the name of the host's port."""
     find(page, host)
     page.press("#page-selected td:nth-child(2) button")
     page.wait("document.querySelector('#page-selected .state.up')")
@@ -183,7 +183,7 @@ def test_a_host_is_found_and_its_path_is_lit(page: Page) -> None:
 
 def test_arrow_keys_walk_through_the_picture(page: Page) -> None:
     page.run("document.querySelector('#stage').focus()")
-    page.key("ArrowRight")  # nothing was chosen: the first of the top row
+    page.key("ArrowRight")  # nothing was selected: the first node of the top row
     page.wait("document.querySelector('#page-selected h2')?.textContent === 'spine1'")
     page.key("ArrowDown")
     page.wait("/^leaf/.test(document.querySelector('#page-selected h2')?.textContent)")
@@ -194,7 +194,7 @@ def test_arrow_keys_walk_through_the_picture(page: Page) -> None:
 
 
 def point_at_spine(page: Page) -> tuple[int, int]:
-    """The middle of the first of the top row, as the pointer finds it."""
+    """Return the centre of the first node of the top row, found by moving the pointer."""
     page.press("#fit")
     # In whole pixels: a WheelEvent has no fractions.
     box = "document.querySelector('#stage').getBoundingClientRect()"
@@ -216,7 +216,7 @@ def point_at_spine(page: Page) -> tuple[int, int]:
         across = middle([(x + right, y + 36) for right in range(0, width, 4)])
         return across and middle([(across[0], y + down) for down in range(72)])
 
-    return wait_until(look)  # there may be none while the camera moves
+    return wait_until(look)  # there may be no such point while the camera moves
 
 
 def test_a_node_is_chosen_with_the_pointer(page: Page) -> None:
@@ -225,8 +225,7 @@ def test_a_node_is_chosen_with_the_pointer(page: Page) -> None:
 
 
 def test_where_drawing_is_slow_the_image_moves_with_the_camera(page: Page) -> None:
-    """A machine without a graphics card and 10,000 lines: fences, by which a drawing is awaited, report for long that
-    it is not done."""
+    """As for 10,000 lines without a graphics card: the fence after a drawing takes long to signal."""
     page.run("""(of => {
       const [fence, status] = [of.fenceSync, of.getSyncParameter];
       of.fenceSync = function (...given) { return Object.assign(fence.apply(this, given), { at: performance.now() }); };
@@ -239,21 +238,21 @@ def test_where_drawing_is_slow_the_image_moves_with_the_camera(page: Page) -> No
     send = f"document.querySelector('.sigma-mouse').dispatchEvent(new WheelEvent('wheel', {at}))"
     page.run(f"void (window.wheel = (deltaY) => {send})")
     page.wait("(wheel(performance.now() % 400 < 200 ? -40 : 40), document.querySelector('.gliding'))")
-    page.run("window.takes_ms = 1e9")  # from now on there is this image alone
+    page.run("window.takes_ms = 1e9")  # from now on only this image is displayed
     matrix = "new DOMMatrix(document.querySelector('.glide').style.transform)"
     before = page.run(f"{matrix}.a")
-    page.wait(f"(wheel(-40), Math.abs({matrix}.a / {before} - 1) > 3)")  # several turns of the wheel
+    page.wait(f"(wheel(-40), Math.abs({matrix}.a / {before} - 1) > 3)")  # several steps of the wheel
     corner = page.run("(r => [r.x, r.y])(document.querySelector('#stage').getBoundingClientRect())")
     place = [x - corner[0], y - corner[1]]
     moved = page.run(f"(p => [p.x, p.y])({matrix}.transformPoint(new DOMPoint(...{place})))")
-    assert moved == pytest.approx(place, abs=3)  # what is under the pointer stays there
+    assert moved == pytest.approx(place, abs=3)  # the point under the pointer stays there
     page.key("Escape")
     page.click(x, y)
     page.wait("document.querySelector('#page-selected h2')?.textContent === 'spine1'")
     assert page.run("!!document.querySelector('.gliding')")
     page.run("void window.quicken()")
     page.wait("!document.querySelector('.gliding')")
-    wait_until(lambda: point_at_spine(page) == pytest.approx((x, y), abs=8))  # the pointer finds what is drawn again
+    wait_until(lambda: point_at_spine(page) == pytest.approx((x, y), abs=8))  # in the new drawing too
 
 
 def test_a_cable_is_broken_and_repaired(page: Page) -> None:
@@ -274,7 +273,7 @@ def test_a_bad_cable_is_an_alert_until_it_is_repaired(page: Page) -> None:
     page.run("document.querySelector('#page-selected select').value = '2'")
     page.press("#page-selected button", "Degrade")
     page.wait("!document.querySelector('#alerts').hidden")
-    page.wait(f"document.querySelector('#alarm').textContent.includes('{port}')")  # said aloud
+    page.wait(f"document.querySelector('#alarm').textContent.includes('{port}')")  # announced to screen readers
     page.press("#alerts")
     alert = (
         f"[...document.querySelectorAll('.alert')].find(one => one.querySelector('h3').textContent.includes('{port}'))"
@@ -297,13 +296,13 @@ def test_a_tenant_is_planned_and_applied(page: Page, service: httpx.Client) -> N
     _write(page, """[tenant.acme]\\nhosts = ["h[2-4]"]\\n""")
     page.press("#page-tenants button", "Plan")
     page.wait("document.querySelector('.plan .create b')?.textContent.startsWith('acme=0x')")
-    assert service.get("/tenants").json() == {}  # it was a plan
+    assert service.get("/tenants").json() == {}  # only a plan
     page.press("#page-tenants button", "Apply")
     page.wait("document.querySelector('#page-tenants .done')?.textContent.startsWith('Applied')")
     assert service.get("/tenants").json()["acme"]["hosts"] == ["h[2-4]"]
     page.press("#measures label", "Tenant")
     page.wait("document.querySelector('#legend').textContent.includes('acme')")
-    page.press("#tab-table")  # what the inks say, in words
+    page.press("#tab-table")  # the values behind the colours
     owned = "[...document.querySelectorAll('#page-table tbody tr')].filter(one => one.lastChild.textContent === 'acme')"
     page.wait(f"{owned}.length === 3 && {owned}.every(one => /h[234].1/.test(one.textContent))")
     page.press("#tab-tenants")
@@ -311,7 +310,7 @@ def test_a_tenant_is_planned_and_applied(page: Page, service: httpx.Client) -> N
     _write(page, """[tenant.acme]\\nhosts = ["h999"]\\n""")
     page.press("#page-tenants button", "Plan")
     page.wait("document.querySelector('#page-tenants .problem')?.textContent.includes('h999')")
-    assert "422" in page.complaints.pop()  # the browser's own word for what was refused
+    assert "422" in page.complaints.pop()  # the browser reports the refused request
 
 
 @pytest.mark.parametrize(("number", "words"), [(0, ("roce-400", "all_reduce")), (1, ("llama3-8b", "tokens/s"))])
@@ -378,7 +377,7 @@ def test_a_service_that_goes_away_is_missed_and_comes_back(page: Page, program: 
     page.wait("document.querySelector('#line').textContent.startsWith('no data since')")
     program.start()
     page.wait(IS_LIVE)
-    page.complaints.clear()  # the browser's, that nobody answered
+    page.complaints.clear()  # the browser reports requests without an answer
 
 
 def test_without_webgl_there_are_tables(page: Page, url: str) -> None:

@@ -33,7 +33,7 @@ def run(source: str) -> str:
     esbuild = WEB / "node_modules" / "esbuild" / "bin" / "esbuild"
     if not esbuild.is_file():
         do_without("the console's packages (make web)")
-    node = builder().find_node().node  # who fetched them had one
+    node = builder().find_node().node  # installed together with these packages
     path = os.pathsep.join([str(Path(node).parent), os.environ.get("PATH", "")])
     bundle = subprocess.run(
         [str(esbuild), "--bundle", "--format=esm", "--loader=ts", "--log-level=warning"],
@@ -126,7 +126,7 @@ def test_arrow_keys_move_between_servers_and_within_a_selected_one() -> None:
 
 
 def test_only_the_busiest_links_are_thick() -> None:
-    """Eight of them at most in a small fabric, or a twentieth; none where all links are equally busy."""
+    """At most eight in a small fabric, else a twentieth; none if all links are equally busy."""
     output = run("""
       import { BUSIEST, penOf, theme } from "./colours";
       import { inkLinks } from "./picture/ink";

@@ -1,7 +1,7 @@
-"""weft's diags print what infiniband-diags prints, on the same subnet: weft's own over libibumad, and ibsim.
+"""weft's diags print the same as infiniband-diags on the same subnet: weft's own over libibumad, and ibsim.
 
-Left out of the comparison, since no MAD carries it: names and firmware of adapters, times, the order of nodes. And
-ibstatus, a shell script that reads the real /sys, which nothing here stands in for.
+The comparison leaves out data that no MAD carries: names and firmware of adapters, times, the order of nodes. It also
+leaves out ibstatus, a shell script that reads the real /sys.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _SPEC.loader.exec_module(HOSTS)
 pytestmark = pytest.mark.interop
 
 FABRIC = "fat-tree:hosts=16,radix=8,speed=HDR"
-# LIDs as OpenSM gives them: 1 is the host where it runs, 2 the leaf behind it.
+# LIDs as OpenSM assigns them: 1 is the host where it runs, 2 its leaf.
 ASKED = [
     "ibnetdiscover",
     "ibtracert 1 9",
@@ -66,17 +66,17 @@ json.dump([tool(name)(carrier, arguments) for name, *arguments in asked], sys.st
 
 
 def blocks(text: str) -> list[str]:
-    """Nodes in any order, without the time."""
+    """Return the blocks of nodes, sorted, without the time."""
     return sorted(block.strip() for block in re.sub(r"generated on .*", "", text).split("\n\n"))
 
 
 def no_traffic(text: str) -> str:
-    """Asking counts itself: without what every MAD moves."""
+    """Remove the values of traffic counters: the queries themselves advance them."""
     return re.sub(r"(Port\w*(?:Xmit|Rcv)(?:Data|Pkts):\.+)\d+", r"\1", text)
 
 
 def no_driver(text: str) -> str:
-    """ibstat without what the driver alone knows."""
+    """Remove the lines of ibstat that only the driver knows."""
     return re.sub(r".*(CA '|CA type|Firmware version|Hardware version|Link layer).*\n", "", text)
 
 
@@ -114,7 +114,7 @@ def test_on_a_host_of_weft_they_agree_with_infiniband_diags(hosts):
 
 @pytest.fixture
 def on_ibsim(ibsim, tmp_path):
-    """ibsim with a fabric that OpenSM has brought up, and the id of the host where it ran."""
+    """An ibsim with a fabric that OpenSM has brought up, and the ID of the host where OpenSM ran."""
     fabric = load(FABRIC)
     host = node_id(NodeKind.HCA, fabric.hcas[0].guid)
     running = ibsim(ibnetdiscover.to_text(fabric))

@@ -1,4 +1,4 @@
-"""Blocks of the documentation that need a program of others: OpenSM, ibdmchk."""
+"""Blocks of the documentation that need an external program: OpenSM, ibdmchk."""
 
 from __future__ import annotations
 
@@ -25,4 +25,4 @@ def test_ibdmchk_reads_the_tables_as_the_routing_page_says(peer: Callable[[str],
     app(["route", "torus:6x6,hosts=2", "--dump", str(tmp_path / "tables")])  # as the block before it does
     script = find_block("docs/routing.md", "-c opensm.psl")
     done = subprocess.run(["bash", "-c", script], cwd=tmp_path, check=False, capture_output=True, text=True)
-    assert done.stdout.count("no credit loops found") == 1, done.stdout + done.stderr  # with the lanes, not without
+    assert done.stdout.count("no credit loops found") == 1, done.stdout + done.stderr  # with lanes, not without

@@ -1,4 +1,4 @@
-"""NIXL and Mooncake, which move memory of inference servers, as their wheels come from PyPI, on weft's adapter."""
+"""NIXL and Mooncake, unmodified wheels from PyPI that move memory of inference servers, on weft's adapter."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def move(engine: str, folder: Path, *environments: dict[str, str]) -> str:
         output = [end.communicate(timeout=PATIENCE_S)[0] for end in ends]
         assert [end.returncode for end in ends] == [0, 0], output
     assert all("the bytes of the other end are here" in item for item in output), output
-    assert "TcpTransport" not in output[0] + output[1]  # which is what Mooncake does without an adapter
+    assert "TcpTransport" not in output[0] + output[1]  # Mooncake's fallback without an adapter
     return output[0] + output[1]
 
 
@@ -92,4 +92,4 @@ def test_a_model_served_on_two_hosts_answers_as_one_process_while_a_cable_is_cut
     assert moved is not None, done.stdout
     kv_bytes, port_bytes = (int(number.replace(",", "")) for number in moved.groups())
     assert kv_bytes == 12 * 192 * 4 * 2 * 2 * 64 * 2  # requests x tokens x layers x 2 (K, V) x heads x size x bf16
-    assert kv_bytes < port_bytes < 1.5 * kv_bytes  # headers, and what was on the cut cable again
+    assert kv_bytes < port_bytes < 1.5 * kv_bytes  # headers, and retransmissions of data lost on the cut cable

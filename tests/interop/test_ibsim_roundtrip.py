@@ -1,7 +1,7 @@
 """Files that weft writes load in ibsim, and ibnetdiscover sees the same fabric there.
 
-The records that the real tool prints are held to those that weft wrote, word for word, but for two things that ibsim
-0.10 makes up itself: port GUIDs of adapters, and the rate of links faster than HDR (it knows none, and says 4xSDR).
+The records that the real tool prints must equal those that weft wrote, except for two values that ibsim 0.10 invents:
+port GUIDs of adapters, and the rate of links faster than HDR, which it does not know and reports as 4xSDR.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.interop
 
 
 def records(text: str, *, rates: bool) -> set[str]:
-    """The record of each node, without port GUIDs of adapters, and without rates if they are not to be held to."""
+    """Return the record of each node, without port GUIDs of adapters, and without rates unless `rates`."""
     text = re.sub(r"\]\([0-9a-f]+\)", "]", text)
     if not rates:
         text = re.sub(r" \d+x[A-Z]+\d*$", "", text, flags=re.MULTILINE)
@@ -61,7 +61,7 @@ def test_a_topology_comes_back_as_it_was(ibsim, spec):
 
 @pytest.mark.parametrize("rate", ["1xSDR", "4xDDR", "8xQDR", "4xFDR10", "12xFDR", "4xEDR", "2xHDR"])
 def test_every_rate_that_ibsim_knows_comes_back(ibsim, rate):
-    """FDR10 only between devices of the vendor that has it."""
+    """FDR10 exists only between Mellanox devices."""
     builder = FabricBuilder("two hosts")
     leaf = builder.add_nodes(NodeKind.SWITCH, ["leaf1"], n_ports=8, vendor_id=0x2C9, device_id=0xD2F0)
     hosts = builder.add_nodes(
@@ -77,7 +77,7 @@ def test_every_rate_that_ibsim_knows_comes_back(ibsim, rate):
 
 
 def test_a_net_by_hand_is_the_same_fabric_to_weft_and_to_ibsim(ibsim, tmp_path):
-    """Ids, GUIDs and rates that the file does not say come out alike."""
+    """IDs, GUIDs and rates that are not in the file get the same values."""
     net = 'Switch\t8 "Switch1"\n[1]\t"Hca1"[1]\n[2]\t"Hca2"[2]\n\nHca\t2 "Hca1"\n[1]\t"Switch1"[1]\n\n'
     net += 'Hca\t2 "Hca2"\n[2]\t"Switch1"[2]\n'
     path = tmp_path / "by-hand.net"

@@ -1,4 +1,4 @@
-"""A lab in one network namespace, its host h3 in another: what joins them is one TCP connection over a veth pair."""
+"""A lab in one network namespace, its host h3 in another, joined by one TCP connection over a veth pair."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TURNS = 5
 
 
 class Machines:
-    """A, with a lab, and B, with nothing but an address: sockets and folders of one are not the other's."""
+    """A pair of machines: A with a lab, B with only an address. They share neither sockets nor folders."""
 
     def __init__(self) -> None:
         self.namespaces = Namespaces(4)
@@ -66,14 +66,14 @@ class Machines:
         return "join", self.address, "--as", "h3", "--", *command
 
     def sent_by_h3(self) -> int:
-        """Packets, by its port's counter."""
+        """Return the packets that h3 sent, by its port's counter."""
         counted = self.run(1, *self.as_h3(find_peer("perfquery"), "-x")).stdout
         result = re.search(r"PortXmitPkts:\.+(\d+)", counted)
         assert result
         return int(result[1])
 
     def cut(self) -> None:
-        """The cable, and so that it is noticed at once, what TCP knows of it; without ss it takes some seconds."""
+        """Cut the cable, and its TCP connections so that both ends notice at once; without ss it takes some seconds."""
         ip("-n", self.namespaces.names[1], "link", "set", "wire", "down")
         for name in self.namespaces.names:
             command = [find_peer("ip"), "netns", "exec", name, "ss", "-K", "state", "established"]
@@ -118,7 +118,7 @@ def test_messages_cross_to_the_other_machine_and_its_port_counts_them(machines, 
 
 
 def test_both_ends_agree_on_roce_and_data_go_past_the_lab(machines, tmp_path):
-    """MADs still go to it."""
+    """MADs still go to the lab."""
     local, present = machines.namespaces.ends
     words = "RC", "1", "3000", "global"
     talk = sys.executable, str(TALKER), str(tmp_path)
@@ -147,5 +147,5 @@ def test_a_cable_pulled_between_the_machines_is_one_pulled_in_the_fabric(machine
         machines.mend()
         assert "(9), port 1" in program.stdout.readline(), "IBV_EVENT_PORT_ACTIVE"
     finally:
-        program.terminate()  # which it passes on
+        program.terminate()  # `weft exec` passes the signal on
         program.communicate(timeout=PATIENCE_S)

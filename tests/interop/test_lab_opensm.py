@@ -1,4 +1,4 @@
-"""Unmodified OpenSM manages a lab, and the tools of infiniband-diags see there what the fabric is.
+"""Unmodified OpenSM manages a lab, and the tools of infiniband-diags report the true fabric.
 
 Everything runs through Debian's libumad2sim, as it does on ibsim.
 """
@@ -52,7 +52,7 @@ def managed(peer, tmp_path, monkeypatch) -> Iterator[Start]:
 
 
 def graph(fabric: Fabric) -> set[str]:
-    """Cables with their rates, and nodes with their GUIDs."""
+    """Return the cables with their rates and the nodes with their GUIDs."""
     cables = {f"{link.label} {sorted(map(str, (link.a, link.b)))}" for link in fabric.all_links()}
     return cables | {f"{node.name} {node.guid}" for node in (*fabric.switches, *fabric.hcas)}
 
@@ -76,7 +76,7 @@ ENGINES = {"minhop": [], "updn": [], "ftree": [], "dfsssp": ["-Q"]}
     ],
 )
 def test_opensm_brings_a_lab_up(managed, spec, engine):
-    """Every port is Active, and what OpenSM wrote into the tables leads every pair home without a credit loop."""
+    """Every port is Active, and OpenSM's tables connect every pair without a credit loop."""
     item = managed(spec)
     log = item.sweep(item.fabric.servers[0], "-R", engine, *ENGINES[engine])
     assert errors(log) == []
@@ -89,7 +89,7 @@ def test_opensm_brings_a_lab_up(managed, spec, engine):
 
 @pytest.mark.parametrize("spec", ["opensm-subnet.lst", "fat-tree:hosts=16,radix=8"])
 def test_the_dumps_of_opensm_on_a_lab_of_ndr_are_checked(managed, tmp_path, capsys, spec):
-    """OpenSM has no word for NDR and keeps guid2lid elsewhere: the dumps are enough all the same."""
+    """OpenSM has no name for NDR and writes guid2lid to another folder: its dumps suffice all the same."""
     from weft.cli.route import check as command
 
     item = managed("fat-tree:hosts=16,radix=8")
@@ -120,8 +120,8 @@ def test_opensm_brings_a_dragonfly_up_without_deadlock(managed):
 def test_opensm_brings_selene_up(managed, ibdm, selene_dump):
     """666 switches, and adapters with names that repeat.
 
-    Its min-hop paths are as long as weft's, pair by pair. They can deadlock: weft and ibdmchk report it, weft with its
-    ports. ibdmchk walks every pair, which takes it a minute: it is shown all switches, and every fifth server.
+    Its min-hop paths are as long as weft's, pair by pair. They can deadlock: weft and ibdmchk report it, weft with the
+    ports. ibdmchk walks every pair, which takes a minute, so it gets all switches but only every fifth server.
     """
     item = managed(ibnetdiscover.read(selene_dump))
     host = item.fabric.hcas[0].name
@@ -146,7 +146,7 @@ def test_opensm_brings_selene_up(managed, ibdm, selene_dump):
 
 
 def switch_hops(fabric: Fabric, lids: np.ndarray) -> np.ndarray:
-    """int16[switch, of lids] -> links between switches, by following all tables at once."""
+    """Follow all tables at once; return the links between switches as int16[switch, index of lids]."""
     graph_ports = np.full((len(fabric.switches), 256), -1, np.int32)  # [switch, port] -> switch behind it
     tables, ports = fabric.tables, fabric.ports
     rows = tables.switch_row[ports.node]
@@ -163,12 +163,12 @@ def switch_hops(fabric: Fabric, lids: np.ndarray) -> np.ndarray:
     return hops
 
 
-# -- the tools see what is there --------------------------------------------------------------------------------------
+# -- tools report the true fabric --------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def small(managed) -> Managed:
-    """16 hosts on a tree of two levels, with OpenSM running at h1."""
+    """A lab of 16 hosts on a tree of two levels, with OpenSM running at h1."""
     item = managed(SMALL)
     item.manage("h1")
     item.wait_for(lambda: item.ups("h1") > 0, "SUBNET UP")
@@ -349,7 +349,7 @@ def test_copies_for_a_group_go_along_the_tree_that_opensm_plants(managed):
 
 
 def test_congestion_control_that_opensm_sets_is_what_ibccquery_reads_and_p_keys_are_whole(managed):
-    """ibsim takes the class for another one and writes over the P_Keys."""
+    """ibsim mistakes the class for another one and overwrites the P_Keys."""
     item = managed(SMALL)
     options = item.folder / "options"
     options.write_text(

@@ -1,7 +1,7 @@
 """rdma-core's libibmad, the library under ibstat, smpquery and perfquery, checks the position of every field of a MAD.
 
-It has one table of all fields that it knows, in an order that is part of its binary interface; libibmad_fields.txt has
-weft's names in the same order. What libibmad writes must stand where weft's declaration has it.
+It has one table of all its fields, in an order that is part of its binary interface; libibmad_fields.txt has weft's
+names in the same order. libibmad must write each field at the position that weft declares.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from weft.wire import formats
 from weft.wire.fields import Field, Numbers, Part
 
 pytestmark = pytest.mark.interop
-LAST = 665  # of rdma-core 44; later ones add XDR's
-# Five fields were added to libibmad without its macro for the order of halves in a word: it takes VL15Dropped for
-# QP1Dropped, and so on. OpenSM's structures have them as weft does.
+LAST = 665  # in rdma-core 44; later versions add fields of XDR
+# Five fields were added to libibmad without its macro for the order of halves in a word: it swaps VL15Dropped with
+# QP1Dropped, and so on. OpenSM's structures have the same positions as weft.
 SWAPPED = {
     659: ("PortCounters", "qp1_dropped"),
     660: ("PortInfoExtended", "hdr_fec_mode_supported"),
@@ -30,7 +30,7 @@ SWAPPED = {
 
 
 def read_table() -> list[tuple[int, str, int, str]]:
-    """Index, format, base and field, one for each of libibmad's; `guid*2` becomes `guid*0` and `guid*1`."""
+    """Return index, format, base and field for each field of libibmad; `guid*2` becomes `guid*0` and `guid*1`."""
     text = re.sub(r"#.*", "", (Path(__file__).parent / "libibmad_fields.txt").read_text(encoding="ascii"))
     table = []
     for entry in re.split(r"\n(?=\d)", text.strip()):
@@ -48,7 +48,7 @@ TABLE = read_table()
 
 
 def locate(form: str, name: str) -> tuple[int, int]:
-    """First bit and width of a field, of a part's field, or of an entry of a table."""
+    """Return the first bit and the width of a field, of a part's field, or of an entry of a table."""
     name, _, entry = name.partition("*")
     inside, bit = formats()[form], 0
     for step in name.split("."):
@@ -69,7 +69,7 @@ def libibmad(peer):
 
 
 def set_by_libibmad(library, index: int, width: int, value: int) -> int:
-    """A buffer of 512 zeros in which libibmad wrote a field, as one large number."""
+    """Return, as one large number, a buffer of 512 zeros in which libibmad wrote a field."""
     buffer = ctypes.create_string_buffer(512)
     if width > 64:
         library.mad_set_array(buffer, 0, index, ctypes.create_string_buffer(value.to_bytes(width // 8, "big")))

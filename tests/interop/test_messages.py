@@ -32,7 +32,7 @@ pytestmark = pytest.mark.interop
 
 SUITES = Path(__file__).parents[1] / "conformance"
 FABRIC = "fat-tree:hosts=8,radix=4,speed=HDR"
-OF_HOST = 1  # the first LID that the suite's own subnet manager gives, to where it is
+OF_HOST = 1  # the suite's own subnet manager gives its own host the first LID
 LOAD = """
 import importlib.util, sys
 def suite(name):
@@ -74,7 +74,7 @@ SIZES = (0, 1, 2, messages.SOME_200_KB)
 
 @contextmanager
 def program(text: str, environment: dict[str, str], folder: Path, *words: str) -> Iterator[subprocess.Popen[str]]:
-    """A carrier of libibumad's in a process of its own; it ends with the block."""
+    """Run a program with a carrier over libibumad as a separate process; end it after the block."""
     running = subprocess.Popen(
         [sys.executable, "-c", LOAD + text, str(SUITES), *words],
         cwd=folder,
@@ -97,7 +97,7 @@ def await_ready(running: subprocess.Popen[str]) -> None:
 
 
 class OnIbsim:
-    """ibsim with the fabric: who speaks from which host."""
+    """An ibsim with the fabric, and carriers at its hosts."""
 
     def __init__(self, ibsim: Callable) -> None:
         fabric = load(FABRIC)

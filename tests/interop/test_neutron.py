@@ -20,13 +20,13 @@ from weft.tenants.drivers.port_tables import read_port_tables
 from weft.tenants.drivers.ufm_rest import UfmClient
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow]
-PYTHON = ROOT / ".venv" / "neutron" / "bin" / "python"  # of `make peers`
+PYTHON = ROOT / ".venv" / "neutron" / "bin" / "python"  # installed by `make peers`
 PROGRAM = Path(__file__).with_name("neutron_program.py")
 STEPS = 20
 
 
 def holders(ufm: Ufm, p_key: int) -> set[int]:
-    """GUIDs of the ports whose tables have a P_Key, as MADs read them from the devices."""
+    """Return the GUIDs of the ports whose tables have a P_Key, read from the devices by MADs."""
     lab = registry.find(ufm.lab)
     with closing(IbsimCarrier("h4", control.ask(lab, "state")["sockname"])) as carrier:
         observed = read_port_tables(KeyedCarrier(carrier, KeyFile(lab.m_key_file)))
@@ -35,7 +35,7 @@ def holders(ufm: Ufm, p_key: int) -> set[int]:
 
 
 def check(ufm: Ufm, said: dict[str, object]) -> None:
-    """The UFM and the devices have what Neutron was told."""
+    """Assert that the UFM and the devices have the members that Neutron's program reports."""
     p_key, guids = int(str(said["p_key"])), set(said["guids"])  # type: ignore[call-overload]
     result = UfmClient(ufm.url, token=ufm.token).pkey(p_key)
     assert (said["step"], result and result.members.keys()) == (said["step"], guids if said["is_there"] else None)

@@ -1,4 +1,4 @@
-"""OpenSM's dumps of a fabric of weft's: read back whole, written the same, and accepted by ibdmchk."""
+"""OpenSM's dumps of a fabric: weft reads them, writes the same dumps, and ibdmchk accepts these."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SPECS = ["fat-tree:hosts=120,switch=QM8700", "dragonfly:p=2,a=4,h=2,speed=EDR"]
 
 @pytest.fixture
 def managed(opensm):
-    """The dumps that OpenSM writes of a topology."""
+    """A function that returns a topology and the folder of OpenSM's dumps of it."""
 
     def run(spec: str, *arguments: str) -> tuple[Fabric, Path]:
         fabric = load(spec)
@@ -41,9 +41,7 @@ def read_all(folder: Path) -> Fabric:
 
 
 def lines(text: str) -> list[str]:
-    """Return the lines without order and without what a fabric does not keep: revisions, and the subnet manager's
-    host.
-    """
+    """Return the lines, sorted, without data that a fabric does not keep: revisions, and the subnet manager's host."""
     return sorted(re.sub("-SM|Rev:000000A1|Rev:00000000", "", text).splitlines())
 
 
@@ -78,7 +76,7 @@ def test_weft_writes_what_opensm_wrote(managed, spec, arguments):
 
 
 def test_the_original_fabric_takes_opensms_lids_and_routes(managed):
-    """Not only the one that was read from the same dumps."""
+    """Not only the fabric that was read from the same dumps."""
     fabric, folder = managed(SPECS[0])
     files.apply_guid2lid(fabric, files.read_guid2lid(folder / "guid2lid"))
     files.read_fdbs(folder / "opensm.fdbs", fabric)

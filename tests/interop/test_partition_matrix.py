@@ -1,10 +1,10 @@
-"""Reachability in a lab that weft's own subnet manager divides: every pair, every key, and the counters of refusals.
+"""Reachability in a lab that weft's own subnet manager partitions: every pair, every key, and the violation counters.
 
     Red     h2 h3 full, h4 limited, h12 full          Storage   h10 full, all tenants limited
     Blue    h5 full, h6 h7 limited, h12 limited       Default   h1 full, where the subnet manager is; all limited
     Green   h8 full, h9 limited                       h10 is a full member of every tenant's, h11 of none
 
-Nothing is read from what the manager decided: what must arrive is worked out from the members above.
+Expected deliveries follow from the members above, not from the manager's decisions.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class Divided:
         return Packet((lrh, bth, DETH(q_key=0x1B, src_qp=0x47)), f"{sender} to {receiver}".encode()).pack()
 
     def send(self, sender: str, receiver: str, p_key: int) -> DeliveryResult:
-        """A fate that says the same as the receiver's inbox."""
+        """Send a packet and return its result, which must agree with the receiver's inbox."""
         raw = self.packet(sender, receiver, p_key)
         fate = self.lab.send_packet(sender, raw)
         assert self.inbox[receiver] == [raw] * len(fate.delivered)
@@ -149,7 +149,7 @@ class Divided:
 
 
 def takes(receiver: str, p_key: int) -> bool:
-    """Does the receiver hold the other half: the same partition, one of the two a full member?"""
+    """Return whether the receiver has a matching key: the same partition, and one of the two a full member."""
     return any(key & 0x7FFF == p_key & 0x7FFF and (key | p_key) & FULL for key in KEYS[receiver])
 
 
@@ -177,7 +177,7 @@ def test_every_pair_talks_by_exactly_the_keys_that_they_share(divided):
 
 
 def test_a_forged_key_passes_only_where_no_switch_looks(divided):
-    """A host cannot know who may use a key: what it matches, it takes. Only the switch at the forger's port can."""
+    """A host accepts any packet whose key matches. Only the switch at the forger's port knows the sender's keys."""
     before, sent, delivered = divided.counted(), 0, 0
     for sender, receiver in itertools.permutations(HOSTS, 2):
         for p_key in EVERY_KEY:
@@ -206,7 +206,7 @@ def test_the_administrator_knows_a_path_exactly_where_packets_arrive(divided):
 
 
 def strangers() -> list[tuple[str, str]]:
-    """Pairs of tenants' hosts that are in no tenant's partition together."""
+    """Return the pairs of hosts that share no tenant's partition."""
     tenants = sorted(set().union(*TENANTS.values()))
     return [
         pair
@@ -216,7 +216,7 @@ def strangers() -> list[tuple[str, str]]:
 
 
 def test_nothing_crosses_tenants(divided):
-    """The pairs are all hosts of two tenants, by any key, held or forged; without checks in switches, by held keys."""
+    """All hosts of two tenants send with any key, held or forged; without checks in switches, only with held keys."""
     random, before, fates = Random(1), divided.counted(), Counts[Reason]()
     packets = [
         (divided.slot[sender], divided.packet(sender, receiver, p_key))

@@ -1,4 +1,4 @@
-"""OpenSM on ibsim reads the same partition files: its P_Key tables and multicast groups are those that weft wants."""
+"""OpenSM on ibsim reads the same partition files and creates the same P_Key tables and multicast groups as weft."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ GROUPS = re.compile(
 
 
 def shown(mgid: int, p_key: int, q_key: int, mtu: int, rate: int, t_class: int, sl_flow_hop: int, scope: int) -> str:
-    """A group in one line; without selectors and join state."""
+    """Return a group in one line, without selectors and join state."""
     return (
         f"{Gid(mgid)} P_Key {p_key:#06x} Q_Key {q_key:#x} mtu {mtu & 63} rate {rate & 63} TClass {t_class} "
         f"SL, flow label, hops {sl_flow_hop:#010x} scope {scope >> 4}"
@@ -116,13 +116,13 @@ def wanted_groups(partitions: Partitions) -> set[str]:
 
 
 class OpenSm:
-    """OpenSM on a subnet of ibsim's."""
+    """An OpenSM on a subnet of ibsim."""
 
     def __init__(self, running, folder: Path) -> None:
         self.running, self.folder = running, folder
 
     def sweep(self, text: str, *options: str) -> NDArray[np.uint16]:
-        """OpenSM once with a partition file and options; returns the tables that it leaves, in weft's slots."""
+        """Run one sweep with a partition file and options; return the resulting tables, in weft's slots."""
         (self.folder / "partitions.conf").write_text(text, newline="")
         (self.folder / "opensm.conf").write_text("\n".join(options))
         files = ["-F", "opensm.conf", "-P", "partitions.conf", "-f", "opensm.log", "-e", "-D", "0x83", "-d", "2"]
@@ -142,7 +142,7 @@ class OpenSm:
     def groups(self) -> set[str]:
         """Return the groups of the last sweep, which needs the option sa_db_dump."""
         dump = self.folder / "opensm-sa.dump"
-        text = dump.read_text() if dump.exists() else ""  # there is none where there is nothing to tell
+        text = dump.read_text() if dump.exists() else ""  # OpenSM writes none without records
         return {
             shown(
                 int(result["mgid"].replace("0x", "").replace(":", ""), 16), *(int(result[name], 16) for name in GROUP)
@@ -185,13 +185,13 @@ WITH_GROUPS = {
     "flags": "Red=0x10,ipoib,mtu=5,rate=6,Q_Key=18,TClass=3,FlowLabel=77:\n mgid=ff32::1\n mgid=ff12::1,rate=x\n ALL;",
     "no codes": "Red=16,ipoib,mtu=2048:\n mgid=ff12::1,mtu=4\n ALL;\nB=17,ipoib,rate=50:ALL;C=18,ipoib,rate=:ALL;",
     "twice": "R=1,ipoib:ALL;\nR=1,ipoib,rate=7:\n mgid=ff12:401b::16\n mgid=ff12::1\n mgid=ff12::1,scope=5\n ALL;",
-    "nobody is in it": "Red=0x10,ipoib: NONE;\nDefault=0x7fff,ipoib:ALL=full;",
+    "without members": "Red=0x10,ipoib: NONE;\nDefault=0x7fff,ipoib:ALL=full;",
     "nothing at all": "# only a comment\n",
 }
 
 
 def random_file(seed: int) -> str:
-    """Everything that the grammar has, and some that it has not."""
+    """Return a random file with every construct of the grammar, and some outside it."""
     dice = random.Random(seed)
 
     def some(words: list[str], most: int) -> list[str]:
@@ -201,7 +201,7 @@ def random_file(seed: int) -> str:
     flags += ["rate=x", "Q_Key=0x1234", "TClass=9", "FlowLabel=0x123", "defmember=full", "indx0", "odd", "s=8", "Q_Key"]
     groups = ["ff12:401b::16", "ff12:601b::16", "ff12:401b::ffff:ffff", "ff12:401b:8010::22", "fe80::1"]
     groups += ["ff12:601b:ffff::1", "ff12:401b:ffff::ffff:ffff"]
-    # One of these in two partitions, and OpenSM frees it twice when it ends.
+    # If one of these is in two partitions, OpenSM frees it twice when it ends.
     own_groups = ["ff15::", "ff12::", "ff12:a01b::", "ff18:a01b::", "ff32::"]
     ports = [
         f"{item}{how}" for item in ("ALL", "SELF", "ALL_CAS", H2, H3, H4, LEAF) for how in ("", "=full", "=limited")
@@ -275,7 +275,7 @@ def test_keys_keep_the_indexes_at_which_they_were_found(opensm):
 
 @pytest.mark.parametrize("enforce", ["off", "in"])
 def test_only_switches_that_check_get_tables(opensm, enforce):
-    """ibsim's switches hold nothing before."""
+    """The tables of ibsim's switches are empty before."""
     text = f"Red=0x10 : {H2}=full ;"
     result = wanted_pkeys(parse_partitions(text), FABRIC, OWN, part_enforce=enforce)
     present = opensm.sweep(text, f"part_enforce {enforce}")

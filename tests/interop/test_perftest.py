@@ -1,4 +1,4 @@
-"""perftest, unmodified, on weft's libibverbs: what it measures it has moved."""
+"""perftest, unmodified, on weft's libibverbs: the measured bytes were really sent."""
 
 from __future__ import annotations
 

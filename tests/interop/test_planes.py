@@ -80,7 +80,7 @@ def test_perftest_runs_over_all_planes_that_are_left(lab, dead):
 
 
 def test_opensm_manages_one_plane_and_weft_the_other(peer, tmp_path):
-    """With the LIDs of weft's manager (guid2lid) both planes carry data; when OpenSM dies, so does no connection."""
+    """With the LIDs of weft's manager (guid2lid) both planes carry data; no connection breaks when OpenSM dies."""
     warm_up(Options())
     load_shm_paths()
     name = f"both{time.monotonic_ns() % 10**9}"

@@ -62,7 +62,7 @@ def managed_lab(name: str) -> Iterator[Lab]:
 
 @pytest.fixture(scope="module")
 def lab() -> Iterator[Lab]:
-    """Start a lab under load whose clock has advanced by an hour; time stops unless a test moves it."""
+    """Start a lab under load whose clock has advanced by an hour; it stands still unless a test advances it."""
     with managed_lab(f"prom{time.monotonic_ns() % 10**9}") as lab:
         lab.load("train=ring:h[1-8]@50%", speed=0)
         lab.degrade(SICK, 1e-9)
@@ -102,7 +102,7 @@ def test_promtool_takes_the_configuration_of_the_documentation(peer, tmp_path):
 
 
 def test_promtool_takes_the_rules_and_they_do_what_they_say(peer, tmp_path):
-    """A cable that errs for ten minutes is told of, and forgotten when it has been good for twelve."""
+    """A cable with errors for ten minutes raises an alert, which ends after twelve minutes without errors."""
     (tmp_path / RULES).write_text(read(RULES))
     assert "SUCCESS" in promtool(peer, "check", "rules", str(tmp_path / RULES))
     item = '{guid="0x1",port="1"}'
@@ -114,7 +114,7 @@ def test_promtool_takes_the_rules_and_they_do_what_they_say(peer, tmp_path):
         'infiniband_hca_rate_bytes_per_second{guid="0x2"}': "5e10x60",
         'infiniband_switch_port_symbol_error_total{guid="0x3",port="1"}': "7x60",  # old counts
         'infiniband_switch_port_rate_bytes_per_second{guid="0x3",port="1"}': "5e10x60",
-        'infiniband_switch_port_symbol_error_total{guid="0x4",port="1"}': "500x5 2x55",  # somebody reset it
+        'infiniband_switch_port_symbol_error_total{guid="0x4",port="1"}': "500x5 2x55",  # reset by an operator
         'infiniband_switch_port_rate_bytes_per_second{guid="0x4",port="1"}': "5e10x60",
         f"weft_port_width_lanes{item}": "1x60",
         f"weft_port_width_supported_lanes{item}": "4x60",
@@ -156,7 +156,7 @@ def test_promtool_takes_the_rules_and_they_do_what_they_say(peer, tmp_path):
             }
         ],
     }
-    # The texts of alerts are not checked here.
+    # This test does not check the texts of alerts.
     plain = yaml.safe_load(read(RULES))
     for group in plain["groups"]:
         for rule in group["rules"]:
@@ -170,7 +170,7 @@ def test_promtool_takes_the_rules_and_they_do_what_they_say(peer, tmp_path):
 
 
 class Prometheus:
-    """A running one that scrapes one place every second. The minutes of the rules are so many seconds for it."""
+    """A running Prometheus that scrapes one address every second. It treats the minutes of the rules as seconds."""
 
     def __init__(self, program: str, folder: Path, target: str) -> None:
         quick = re.sub(r"\[(12m|1h)\]", "[6s]", read(RULES)).replace("* 720", "* 6").replace("for: 1m", "for: 1s")
@@ -238,14 +238,14 @@ def expressions() -> set[str]:
 
 
 def all_have_series(prometheus: Prometheus, empty: set[str]) -> bool:
-    """Has each of these found something once? The others stay."""
+    """Remove the expressions that have a result from `empty`; return whether none is left."""
     empty -= {item for item in empty if prometheus.values(item)}
     return not empty
 
 
 @pytest.mark.slow
 def test_prometheus_tells_of_a_bad_cable_and_is_content_after_the_fix(peer, tmp_path):
-    """And whatever the dashboard asks for is there, in a fabric that is ill in so many ways."""
+    """And every expression of the dashboard has a result, in a fabric with faults of every kind."""
     with managed_lab(f"alert{time.monotonic_ns() % 10**9}") as lab:
         lab.load("train=all-to-all:h[1-8]@50%")
         port = lab.fabric.find_port(SICK)
@@ -263,12 +263,12 @@ def test_prometheus_tells_of_a_bad_cable_and_is_content_after_the_fix(peer, tmp_
                 lab.degrade("h5", drain=0.2)
                 lab.degrade("h7", to="1xNDR")
                 lab.break_cable("h6")
-                lab.degrade("h8", flaps=1200)  # what goes there is discarded until the manager knows, again and again
+                lab.degrade("h8", flaps=1200)  # at each flap packets to it are lost until the manager reroutes
                 empty = expressions()
                 wait_until(lambda: all_have_series(prometheus, empty), lambda: f"series for {empty}")
                 wait_until(lambda: alerts <= prometheus.firing(), "the alert")
                 lab.fix()
-                wait_until(lambda: not prometheus.firing(), lambda: f"{prometheus.firing()}: that nothing is told of")
+                wait_until(lambda: not prometheus.firing(), lambda: f"{prometheus.firing()}: the end of all alerts")
                 messages = prometheus.values("infiniband_switch_port_symbol_error_total")
                 true = {name: lab.fabric.counters[end.slot, Column.SYMBOL_ERROR] for name, end in ends.items()}
                 assert {name: messages[name] for name in true} == true
@@ -280,7 +280,7 @@ def test_prometheus_tells_of_a_bad_cable_and_is_content_after_the_fix(peer, tmp_
 # -- node_exporter ----------------------------------------------------------------------------------------------------
 
 NODE_EXPORTER = """
-until [ -s told ]; do  # somebody may take the port before it does
+until [ -s told ]; do  # another process may take the port first
     port=$({python} -c "import socket; print(socket.create_server(('127.0.0.1', 0)).getsockname()[1])")
     {program} --path.sysfs=/sys --collector.disable-defaults --collector.infiniband \\
         --web.listen-address=127.0.0.1:$port 2>log & it=$!
@@ -340,7 +340,7 @@ def test_ibqueryerrors_and_perfquery_say_what_the_exporter_says(lab, poller, pee
 
 
 def test_a_real_ibsim_is_polled_and_perfquery_agrees(ibsim):
-    """Its agents have long counters for traffic and short ones for errors, and none for QP1Dropped."""
+    """ibsim's agents have 64-bit counters for traffic, short ones for errors, and none for QP1Dropped."""
     fabric = weft.load("star:hosts=3")
     sim = ibsim(ibnetdiscover.to_text(fabric))
     with closing(IbsimCarrier("", sim.name)) as carrier:

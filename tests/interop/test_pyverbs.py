@@ -1,4 +1,4 @@
-"""Debian's pyverbs, which is compiled from rdma-core, has no name and no number that weft has not."""
+"""weft has every name and number of Debian's pyverbs, which is compiled from rdma-core."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from weft.verbs.pyverbs import OTHER_NAMES
 
 pytestmark = pytest.mark.interop
 
-PEERS = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "weft" / "peers"  # of `make peers`
+PEERS = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "weft" / "peers"  # unpacked by `make peers`
 NAMES = ["addr", "base", "cm_enums", "cmid", "cq", "device", "dma_util", "enums", "fork", "mem_alloc"]
 NAMES += ["mr", "pd", "pyverbs_error", "qp", "srq", "utils", "wr", "xrcd"]
 DUMP = """

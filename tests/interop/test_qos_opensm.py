@@ -1,7 +1,7 @@
 """weft reads OpenSM's options for quality of service and sets the same tables and levels.
 
-On ibsim smpquery reads back what OpenSM wrote; a lab holds all its tables at once, port 0 of switches and limits of
-high priority too, which ibsim forgets.
+On ibsim smpquery reads back OpenSM's tables; a lab also keeps those of port 0 of switches and the high-priority limits,
+which ibsim does not keep.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def managed(peer, tmp_path) -> Iterator[Callable[[str], Managed]]:
 
 
 def test_the_template_that_opensm_writes_is_read_without_a_remark(peer, tmp_path):
-    """All its names are known; what weft does not use is at OpenSM's default."""
+    """All its names are known; options that weft does not use have OpenSM's default."""
     path = tmp_path / "opensm.conf"
     subprocess.run([peer("opensm"), "-c", str(path)], capture_output=True, check=True, cwd=tmp_path)
     options = read_options(path)
@@ -123,7 +123,7 @@ def test_the_template_that_opensm_writes_is_read_without_a_remark(peer, tmp_path
 
 
 def rows_of(text: str) -> list[list[int]]:
-    """The numbers of lines as `ports: in 1, out 2: | 0| 1|` or `VL    : |0x0 |0x1 |`."""
+    """Return the numbers of lines such as `ports: in 1, out 2: | 0| 1|` or `VL    : |0x0 |0x1 |`."""
     return [
         [int(n, 0) for n in re.findall(r"\w+", line.partition("|")[2])] for line in text.splitlines() if "|" in line
     ]
@@ -135,7 +135,7 @@ def test_smpquery_reads_back_what_weft_would_have_written(ibsim, tmp_path, max_o
     sim = ibsim(NET)
     fabric = ibnetdiscover.read(tmp_path / "net")
     caches = {"OSM_CACHE_DIR": str(tmp_path), "OSM_TMP_DIR": str(tmp_path)}
-    for _ in range(2):  # it writes tables for the lanes that ports had before it set how many they have
+    for _ in range(2):  # the first sweep writes tables for the number of lanes before its own change of it
         sim.run("opensm", "-o", "-F", "osm.conf", "-f", str(tmp_path / "osm.log"), host="H1", **caches)
 
     def ask(what: str, slot: int) -> str:
@@ -309,7 +309,7 @@ def test_saquery_gets_the_level_that_weft_would_give(managed, tmp_path):
         )
 
     def ask(source: str, destination: str, said: dict[str, int]) -> tuple[int, ...]:
-        """SL, MTU, rate and packet life by OpenSM."""
+        """Return the SL, MTU, rate and packet life of OpenSM's path record."""
         gids = ["--sgid", str(Gid.of(int(port[source].guid))), "--dgid", str(Gid.of(int(port[destination].guid)))]
         flags = {"p_key": "--pkey", "qos_class": "--qos_class", "service_id": "--service_id"}
         words = [word for key, value in said.items() for word in (flags[key], hex(value))]
@@ -341,7 +341,7 @@ def rules(*lines: str) -> str:
     return f"{LEVELS}qos-match-rules\nqos-match-rule\n{body}\nend-qos-match-rule\nend-qos-match-rules\n"
 
 
-FILES = {  # policy -> does OpenSM take it?
+FILES = {  # policy -> does OpenSM accept it?
     LEVELS: True,
     "": False,
     "qos-ulps\ndefault:3\nend-qos-ulps\n": True,

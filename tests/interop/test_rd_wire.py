@@ -1,9 +1,9 @@
 """tshark and scapy read reliable datagrams off a wire: live traffic over UDP sockets, captured.
 
-tshark's InfiniBand dissector (4.0) takes these opcodes for Mellanox's dynamically connected transport and jumps over
-8 bytes behind the BTH that are not there. Its dissector of Omni-Path, whose headers above the link are the same, does
-not. So the packets of the capture go to it with the link header of Omni-Path. (It has a mistake too: it looks for the
-AETH of an acknowledgement where the RDETH is, against its own list of headers, the standard and Linux's.)
+tshark's InfiniBand dissector (4.0) mistakes these opcodes for Mellanox's dynamically connected transport and skips 8
+bytes after the BTH that do not exist. Its dissector of Omni-Path, whose headers above the link layer are the same, does
+not. So the test rewrites the packets with the link header of Omni-Path. (That dissector has a bug too: it reads the
+AETH of an acknowledgement at the position of the RDETH, unlike its own list of headers, the standard and Linux.)
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ W = ibv_wr_opcode
 OK = int(ibv_wc_status.IBV_WC_SUCCESS)
 ERF_OMNI_PATH = 29
 RNR_CODE = 14
-# What tshark calls the fields of each header.
+# tshark's names for the fields of each header.
 SHOWN: dict[type[Format], dict[str, str]] = {
     BTH: {"opcode": "opcode", "psn": "psn", "dest_qp": "destqp", "p_key": "p_key", "a": "a", "pad_cnt": "padcnt"},
     RDETH: {"ee_context": "eecnxt"},
@@ -66,7 +66,7 @@ IN_ORDER = [
     Opcode.RD_ATOMIC_ACKNOWLEDGE,
     Opcode.RD_FETCH_ADD,
     Opcode.RD_ATOMIC_ACKNOWLEDGE,
-    Opcode.RD_RDMA_WRITE_ONLY_WITH_IMMEDIATE,  # nobody is ready, so that it is suspended
+    Opcode.RD_RDMA_WRITE_ONLY_WITH_IMMEDIATE,  # the receiver is not ready, so the operation is suspended
     Opcode.RD_ACKNOWLEDGE,
     Opcode.RD_RESYNC,
     Opcode.RD_ACKNOWLEDGE,
@@ -86,7 +86,7 @@ class Traffic:
 
 @pytest.fixture(scope="module")
 def traffic(tmp_path_factory):
-    """All operations by one path, one of them to somebody who is not ready at first, and one with a wrong Q_Key."""
+    """A capture of all operations on one path: one to a receiver that is not ready at first, one with a wrong Q_Key."""
     capture = tmp_path_factory.mktemp("wire") / "rd.pcap"
     with capture.open("wb") as file:
         carriers = RoceCarrier(loopback_address(7), capture=file), RoceCarrier(loopback_address(8))
@@ -95,7 +95,7 @@ def traffic(tmp_path_factory):
             for _ in range(5):
                 queue_pair(b)  # so that no two numbers are the same
             gids = carriers[1].gid, carriers[0].gid
-            ee, far_ee = path(a, b, gids, gids[::-1], timeout=0)  # nothing is lost, and nothing may come twice
+            ee, far_ee = path(a, b, gids, gids[::-1], timeout=0)  # none is lost, and none may be sent twice
             mine, other, theirs = queue_pair(a), queue_pair(a), queue_pair(b, min_rnr_timer=RNR_CODE)
             present = {"va": b.at, "rkey": b.region.key}
             b.receive(theirs, 1, 0, 3000)
@@ -123,7 +123,7 @@ def traffic(tmp_path_factory):
 
 
 def ended(a: Host, b: Host, count: int) -> list[tuple[int, int]]:
-    """So many completions, and whatever is under way then."""
+    """Run both adapters until there are this many completions and the packets in flight have arrived; return them."""
     done: list[tuple[int, int]] = []
     until_s = time.monotonic() + PATIENCE_S
     while len(done) < count and time.monotonic() < until_s:
@@ -146,7 +146,7 @@ def packets(capture: Path) -> list[Packet]:
 
 
 def tshark(program: str, capture: Path, names: list[str]) -> list[list[str]]:
-    """The fields of every packet."""
+    """Return these fields of every packet."""
     fields = [word for name in names for word in ("-e", name)]
     command = [program, "-r", str(capture), "-T", "fields", *fields]
     output = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=True).stdout
@@ -163,7 +163,7 @@ def test_tshark_sees_every_operation_in_order(peer, traffic):
 
 
 def test_tshark_finds_every_header_where_it_should_be(peer, traffic, tmp_path):
-    """Every field of every header, nothing where a packet has no such header."""
+    """tshark shows every field of every header, and no field of a header that the packet lacks."""
     rows = tshark(peer("tshark"), omni_path(traffic.packets, tmp_path / "opa.pcap"), [*NAMES, "_ws.malformed"])
     assert len(rows) == len(traffic.packets)
     for packet, row in zip(traffic.packets, rows, strict=True):
@@ -181,7 +181,7 @@ def test_tshark_finds_every_header_where_it_should_be(peer, traffic, tmp_path):
 
 
 def omni_path(found: list[Packet], capture: Path) -> Path:
-    """The same packets with another link below them."""
+    """Write the same packets with the link header of Omni-Path."""
     with capture.open("wb") as file:
         file.write(struct.pack("<IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, 65_535, LinkType.ERF))
         for packet in found:

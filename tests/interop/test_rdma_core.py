@@ -26,7 +26,7 @@ def test_rdma_cores_own_tests_pass_or_skip_for_a_reason(ways, count):
 
 
 def run(command: list[str], environment: dict[str, str]) -> int:
-    """How many passed; none failed."""
+    """Return the number of cases that passed, and assert that none failed."""
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     if done.returncode == 2 and os.environ.get("CI") != "true":
         pytest.skip(done.stderr.strip())
@@ -39,7 +39,7 @@ def run(command: list[str], environment: dict[str, str]) -> int:
 
 
 def test_they_pass_with_the_real_pyverbs_on_wefts_libibverbs():
-    """rdma-core's pyverbs, in Cython: one suite tests both interfaces, without connection management."""
+    """With rdma-core's pyverbs (Cython) the same suite tests weft's libibverbs, without connection management."""
     if compiler.find() is None:
         pytest.skip("no C compiler")
     python = find_python()
@@ -51,7 +51,7 @@ def test_they_pass_with_the_real_pyverbs_on_wefts_libibverbs():
 
 
 def find_python() -> str:
-    """Return a Python that has the real pyverbs and fits into one process with weft's own."""
+    """Return a Python that has the real pyverbs and can run weft's libibverbs in the same process."""
     python = "/usr/bin/python3"
     recorded = "import sys, pyverbs.device; print(*sys.version_info[:2])"
     folder = str(peers_folder() / "usr/lib/python3/dist-packages")

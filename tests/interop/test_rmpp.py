@@ -1,6 +1,6 @@
 """Unmodified programs over weft's own libibumad: messages of many MADs, many programs, second ports.
 
-OpenSM's SA replies with tables that need RMPP, and saquery counts the records of weft's.
+OpenSM's SA replies with tables that need RMPP, and saquery counts the records of weft's SA.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def test_saquery_gets_tables_that_are_longer_than_a_mad(hosts):
     lab = hosts("fat-tree:hosts=16,radix=8")
     nodes = len(lab.subnet.devices.nodes)
     with lab.opensm("h1"):
-        for host in ("h1", "h7"):  # where the SA is, and elsewhere
+        for host in ("h1", "h7"):  # the SA's host, and another
             records = lab.run(host, "saquery")
             assert len(re.findall("NodeRecord dump", records)) == nodes
             assert set(re.findall(r"NodeDescription\.+(.*)", records)) == set(
@@ -101,7 +101,7 @@ def test_saquery_gets_tables_that_are_longer_than_a_mad(hosts):
         lids = re.findall(r"EndPortLid\.+(\d+)", lab.run("h7", "saquery", "PIR"))
         assert len(lids) == 16 + 6 * (8 + 1)
         item = lab.run("h7", "saquery", "PR", "--src-to-dst", "1:2")
-        assert len(re.findall("PathRecord dump", item)) == 1  # and nothing of what fills up its MAD
+        assert len(re.findall("PathRecord dump", item)) == 1  # and no record from the padding of its MAD
 
 
 def test_a_table_comes_whole_over_a_cable_that_loses_segments(hosts):
@@ -131,12 +131,12 @@ def test_a_second_port_is_its_own(hosts, tmp_path):
         assert lids[0] != lids[1]
         for port in ("1", "2"):
             requests = lab.run("h1", "smpquery", "-P", port, "-D", "nodeinfo", f"0,{port}")
-            assert re.search(r"LocalPort:\.+" + port, requests)  # the switch's port where this one comes in
+            assert re.search(r"LocalPort:\.+" + port, requests)  # the switch's port that the request entered
 
 
 def test_an_unanswered_request_comes_back_as_timed_out(hosts):
-    """The requester gets it if it waits. smpquery does not: it polls for as long as the request may take, and on a
-    busy machine its own poll ends first. It says so with whatever error was in errno before.
+    """A requester that waits receives it. smpquery polls exactly as long as the request may take: on a busy machine
+    its own poll ends first, and it prints the error that was in errno before.
     """
     lab = hosts("fat-tree:hosts=8,radix=8")
     faults.pull_cable(lab.subnet.devices, lab.subnet.devices.fabric.find_port("h2/1").slot)
@@ -150,7 +150,7 @@ def test_an_unanswered_request_comes_back_as_timed_out(hosts):
 
 
 def test_programs_end_with_their_lab(hosts):
-    """Programs would end with their host, too; OpenSM, left alone, logs errors until the disk is full."""
+    """As they would with their host. OpenSM without a lab would log errors until the disk is full."""
     lab = hosts("fat-tree:hosts=8,radix=8")
     with lab.opensm("h1") as running:
         lab.close()

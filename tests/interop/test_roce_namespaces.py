@@ -1,4 +1,4 @@
-"""Two network namespaces talk RoCE v2 over a veth pair: programs in pyverbs' words, each with an address of its own."""
+"""Programs with pyverbs' interface in two network namespaces exchange RoCE v2 packets over a veth pair."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from weft.wire.roce import UDP_PORT
 
 PROGRAM = Path(__file__).parent / "roce_program.py"
 MTU, OK = 9000, 0
-_GUESSES = ("rpcordma", "smb_direct", "smc", "nvme-rdma", "lnet", "iser")  # tshark's, about payloads
+_GUESSES = ("rpcordma", "smb_direct", "smc", "nvme-rdma", "lnet", "iser")  # tshark's heuristic dissectors of payloads
 _NUMBER = itertools.count()
 
 
@@ -36,7 +36,7 @@ def ip(*arguments: str) -> None:
 
 
 class Namespaces:
-    """Two, joined by a cable."""
+    """A pair of network namespaces, joined by a veth cable."""
 
     def __init__(self, version: int) -> None:
         name = f"weft{os.getpid()}x{next(_NUMBER)}"
@@ -63,7 +63,7 @@ class Namespaces:
 
 
 def why_not() -> str:
-    """Why this process cannot make namespaces; empty if it can."""
+    """Return the reason why this process cannot create namespaces; empty if it can."""
     name = f"weft{os.getpid()}try"
     tried = subprocess.run(
         [find_peer("ip"), "netns", "add", name], capture_output=True, text=True, timeout=PATIENCE_S, check=False
@@ -133,7 +133,7 @@ def converse(asks: Program, answers: Program) -> tuple[dict[str, Any], dict[str,
 
 
 def check(asked: dict[str, Any], answered: dict[str, Any]) -> None:
-    """All operations succeeded, with the right bytes."""
+    """Assert that all operations succeeded with the right bytes."""
     expected = {
         name: hashlib.sha256(pattern(seed, size)).hexdigest()
         for name, seed, size in (
@@ -170,7 +170,7 @@ def test_send_write_read_and_datagrams_cross_a_cable_and_tshark_reads_them(names
 
 
 def seen_by_tshark(tshark: str, capture: Path) -> list[Opcode]:
-    """Return each packet once, however often a busy machine has sent it."""
+    """Return the opcode of each packet once: on a busy machine packets are sent again."""
     switched_off = [word for guess in _GUESSES for word in ("--disable-protocol", guess)]
     fields = ["-e", "infiniband.bth.opcode", "-e", "infiniband.bth.psn", "-e", "_ws.malformed"]
     command = [tshark, "-r", str(capture), "-T", "fields", *fields, *switched_off]
@@ -181,7 +181,7 @@ def seen_by_tshark(tshark: str, capture: Path) -> list[Opcode]:
 
 
 def scapy_agrees(capture: Path) -> None:
-    """All ICRCs are right."""
+    """Assert that scapy computes the same ICRCs."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         pytest.importorskip("scapy.contrib.roce", reason="scapy is not installed: pip install scapy")
@@ -195,7 +195,7 @@ def scapy_agrees(capture: Path) -> None:
 
 
 def test_packets_that_the_system_makes_of_a_long_message_have_right_icrcs_on_the_wire(namespaces):
-    """The cable takes them one by one, so each has an IP header of its own: that is what its ICRC must fit to."""
+    """The kernel sends each packet with its own IP header, which the ICRC covers."""
     (a, b), (local, present) = namespaces.names, namespaces.ends
     for name in (a, b):
         ip("-n", name, "link", "set", "wire", "gso_max_segs", "1")

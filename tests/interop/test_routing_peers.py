@@ -38,11 +38,11 @@ SMALL = [
     "torus:3x4x5",
 ]
 LARGE = "fat-tree:hosts=648,radix=36"  # as large as two levels of such switches can be
-SEEDS = [0, 1]  # 0: no cable is missing; else 5 % of those between switches
+SEEDS = [0, 1]  # 0: complete fabric; else 5 % of the cables between switches are missing
 
 
 def lane_is_service_level(fabric: Fabric) -> bool:
-    """Only then can ibdmchk check paths from switches: it takes their first lane to be the service level."""
+    """Return whether each SL maps to its own VL, as ibdmchk assumes for the first hop of paths from switches."""
     tables = fabric.tables
     used = np.unique(tables.path_sl) if "path_sl" in vars(tables) else np.zeros(1, np.uint8)
     return "sl2vl" not in vars(tables) or bool((tables.sl2vl[:, used] == used).all())
@@ -75,7 +75,7 @@ def test_ibdmchk_finds_no_error_in_tables_of_auto(request, ibdm, name, seed):
 
 @pytest.mark.parametrize("name", ["fat-tree:hosts=54,radix=6", "dragonfly:p=2,a=4,h=2", "torus:5x5"])
 def test_ibdmchk_finds_no_fault_in_several_lids_per_port(ibdm, name):
-    """It wants the first LIDs at 1, 3, 5, ...; OpenSM's and weft's are at multiples of 2."""
+    """ibdmchk expects base LIDs of 1, 3, 5, ...; those of OpenSM and weft are multiples of 2."""
     fabric, lmc = weft.load(name), 1
     hosts, switches = ports_with_lids(fabric)
     ports = np.concatenate((hosts, switches))
@@ -102,7 +102,7 @@ def test_ibdmchk_and_weft_agree_on_every_engine(ibdm, name, engine):
 
 @pytest.mark.parametrize("switches", [False, True])
 def test_paths_between_switches_can_close_a_loop_where_those_of_hosts_do_not(ibdm, switches):
-    """Shortest paths from spine to spine of one pod go down and up again."""
+    """Shortest paths between the spines of a pod go down and up again."""
     fabric = route(weft.load("fat-tree:hosts=54,radix=6"), Options(engine="min-hop")).fabric
     assert ibdm.check(fabric, switches=switches).credit_loop is switches
     assert bool(check(fabric, hosts_only=not switches).credit_loop) is switches
@@ -110,7 +110,7 @@ def test_paths_between_switches_can_close_a_loop_where_those_of_hosts_do_not(ibd
 
 @pytest.mark.parametrize("seed", range(6))
 def test_ibdmchk_and_weft_agree_on_broken_tables(ibdm, seed):
-    """Entries overwritten at random: the same pairs are missing."""
+    """Both find the same missing pairs after random entries are overwritten."""
     fabric = route(weft.load("dragonfly:p=2,a=4,h=2"), Options(engine="min-hop")).fabric
     lft, chance = fabric.tables.lft, np.random.default_rng(seed)
     for _ in range(3):
@@ -123,7 +123,7 @@ def test_ibdmchk_and_weft_agree_on_broken_tables(ibdm, seed):
 
 
 def ring_on_two_lanes() -> Fabric:
-    """Four switches that send all clockwise. Paths that pass sw1 have SL 1: each class leaves one turn unused."""
+    """Return four switches that send clockwise. Paths through sw1 have SL 1: on its own VL no SL closes the loop."""
     builder = FabricBuilder("ring")
     switches = builder.add_nodes(NodeKind.SWITCH, [f"sw{i}" for i in range(1, 5)], n_ports=4)
     hosts = builder.add_nodes(NodeKind.HCA, [f"h{i}" for i in range(1, 5)], n_ports=1)
@@ -163,7 +163,7 @@ def test_ibdmchk_honours_sl_to_vl(ibdm):
 
 @pytest.mark.parametrize("stays_up", [True, False])
 def test_ibdmchk_honours_lanes_by_port(ibdm, stays_up):
-    """SL 1 goes up to VL 1 where it enters sw1 by port 3; if sw2 brings it down again, the loop is closed."""
+    """SL 1 changes to VL 1 where it enters sw1 by port 3; if sw2 maps it back to VL 0, the loop is closed."""
     fabric = ring_on_two_lanes()
     for name in ("sw1", "sw2") if stays_up else ("sw1",):
         first = fabric.tables.first_pair[fabric.find_node(name).index]
@@ -179,7 +179,7 @@ def test_ibdmchk_honours_lanes_by_port(ibdm, stays_up):
 
 @pytest.fixture
 def by_opensm(opensm) -> Callable[..., Fabric]:
-    """The fabric as OpenSM saw it on ibsim, with its tables."""
+    """A function that returns a fabric as OpenSM discovered it on ibsim, with OpenSM's tables."""
 
     def run(fabric: Fabric, *arguments: str) -> Fabric:
         host = node_id(NodeKind.HCA, fabric.hcas[0].guid)
@@ -199,7 +199,7 @@ def by_opensm(opensm) -> Callable[..., Fabric]:
         ("ndr", "ftree", 0),
         *((SMALL[1], engine, seed) for engine in ("minhop", "updn", "ftree") for seed in SEEDS),
         (LARGE, "ftree", 1),
-        *((name, "minhop", seed) for name in SMALL[2:] for seed in SEEDS),  # the others give up on what is not a tree
+        *((name, "minhop", seed) for name in SMALL[2:] for seed in SEEDS),  # other engines need a tree
     ],
 )
 def test_weft_and_ibdmchk_agree_on_opensms_tables(request, ibdm, by_opensm, name, engine, seed):
@@ -212,7 +212,7 @@ def test_weft_and_ibdmchk_agree_on_opensms_tables(request, ibdm, by_opensm, name
 
 
 def test_ibdmchk_agrees_on_each_of_several_subnets(ibdm):
-    """Routers are left out, whose ports ibdmchk does not follow."""
+    """The subnets have no routers: ibdmchk does not follow their ports."""
     whole = route(weft.load("subnets:2,routers=2,of=fat-tree:hosts=12,radix=8"), Options(engine="up-down")).fabric
     for subnet in by_subnet(whole).values():
         fabric = subnet.subset(subnet.nodes.kind != NodeKind.ROUTER)

@@ -16,9 +16,9 @@ pytestmark = pytest.mark.interop
 
 @pytest.fixture(scope="module")
 def scapy_ether():
-    """scapy's Ethernet layer, with RoCE known to it."""
+    """Import scapy's Ethernet layer with its RoCE layers."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # scapy's own, about its dependencies
+        warnings.simplefilter("ignore")  # scapy's warnings about its dependencies
         pytest.importorskip("scapy.contrib.roce", reason="scapy is not installed: pip install scapy")
         from scapy.layers.l2 import Ether
     return Ether
@@ -34,5 +34,5 @@ def test_scapy_computes_the_same_icrc(scapy_ether, version):
         payload = source.randbytes(source.randrange(1, 1024))
         frame = Packet((Ethernet(), ip, UDP(source_port=49_152 + seed), bth), payload).pack()
         theirs = scapy_ether(frame)
-        del theirs["BTH"].icrc  # and so it computes it again
+        del theirs["BTH"].icrc  # so that scapy computes it
         assert bytes(theirs) == frame

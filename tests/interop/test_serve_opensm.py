@@ -1,4 +1,4 @@
-"""An operator's OpenSM behind `weft serve`, and looked at by `weft tenants`."""
+"""An operator's OpenSM behind `weft serve`, and inspected by `weft tenants`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The service's tests, on a PostgreSQL of Debian's package."""
+"""The service's tests on PostgreSQL from Debian's package."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tests.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.slow, pytest.mark.interop]
 _USER = "postgres"  # a server of PostgreSQL does not run as root
-# All SQL is in store.py, schema.py and backup.py, and these tests execute each of its statements. A REST call and a
-# user's tokens stand for the layers above.
+# All SQL is in store.py, schema.py and backup.py, and these tests execute each of its statements. One REST call and a
+# user's tokens cover the layers above.
 _TESTS = (
     "test_ledger.py",
     "test_audit.py",

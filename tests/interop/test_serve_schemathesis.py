@@ -1,4 +1,4 @@
-"""schemathesis calls every route of the OpenAPI document with what it may take, and what it may not: no 5xx."""
+"""schemathesis calls every route of the OpenAPI document with valid and invalid input: no 5xx."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _run_schemathesis(folder: Path, url: str, token: str, *choice: str) -> None:
                 "--checks",
                 "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance",
             ),
-            *("--phases", "coverage", "--seed", "1", "--no-color"),  # every limit of every value, systematically
+            *("--phases", "coverage", "--seed", "1", "--no-color"),  # the limits of every value, systematically
             *choice,
         ],
         cwd=folder,
@@ -43,7 +43,7 @@ def _run_schemathesis(folder: Path, url: str, token: str, *choice: str) -> None:
 def test_no_request_makes_the_service_fail(tmp_path):
     service = Service(f"sqlite:///{tmp_path}/ledger.db")
     try:
-        exclude = ("--exclude-path-regex", "tokens")  # it would revoke its own
+        exclude = ("--exclude-path-regex", "tokens")  # it would revoke its own token
         _run_schemathesis(tmp_path, service.server.url, service.tokens["root"], *exclude)
         assert service.call("root", "GET", "/partitions").status_code == 200
     finally:
@@ -51,7 +51,7 @@ def test_no_request_makes_the_service_fail(tmp_path):
 
 
 def test_no_request_of_a_console_does(warm, tmp_path):
-    """The lab runs: its cables are pulled, its load is changed, runs are started."""
+    """In a running lab the requests pull cables, change the load and start runs."""
     service = Program(tmp_path, "star:hosts=3", "--name", f"st-{tmp_path.parent.name}")
     service.start()
     try:

@@ -1,4 +1,4 @@
-"""Slurm itself reads the topology.conf that weft writes: `slurmctld` loads it, `scontrol` says what it understood."""
+"""Slurm itself reads the topology.conf that weft writes: `slurmctld` loads it, `scontrol` shows the result."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Slurm:
         return subprocess.run(["scontrol", *arguments], env=environment, capture_output=True, text=True)
 
     def hostnames(self, hostlist: str) -> set[str]:
-        """The hosts of a hostlist, by Slurm's own reading."""
+        """Return the hosts of a hostlist, expanded by Slurm itself."""
         return set(self.scontrol("show", "hostnames", hostlist).stdout.split())
 
     def topology(self, text: str) -> dict[str, tuple[int, set[str]]]:

@@ -55,14 +55,14 @@ class Cluster:
         facts = {"host": socket.gethostname(), "user": getpass.getuser(), "folder": folder, "ports": ports}
         facts["documented"] = documented
         (folder / "slurm.conf").write_text(CONFIGURATION.format(**facts))
-        # slurmd wants a kind of cgroups, though nothing here uses any.
+        # slurmd requires a cgroup plugin, although no test uses cgroups.
         (folder / "cgroup.conf").write_text(f"CgroupPlugin=cgroup/v1\nCgroupMountpoint={folder}/cgroup\n")
         for name in ("state", "spool", "cgroup"):
             (folder / name).mkdir()
         self._install(ufm)
 
     def _install(self, ufm: UfmServer) -> None:
-        """Do what the documentation says, in this folder instead of /etc and /var/log."""
+        """Install as the documentation says, in this folder instead of /etc and /var/log."""
         (self.folder / "token").write_text("t\n")
         places = {
             "/etc/weft": str(self.folder),
@@ -125,7 +125,7 @@ def cluster(tmp_path, ufm, peer) -> Iterator[Cluster]:
             daemon.terminate()
             try:
                 daemon.wait(30)
-            except subprocess.TimeoutExpired:  # slurmctld's threads wait for each other now and then
+            except subprocess.TimeoutExpired:  # slurmctld's threads deadlock now and then
                 daemon.kill()
                 daemon.wait()
 

@@ -1,8 +1,8 @@
-"""Weft's subnet manager on ibsim, by both ways in: unmodified tools find there what it says that it did.
+"""Weft's subnet manager on ibsim, over both carriers: unmodified tools confirm its log and its dumps.
 
     weft sm --on umad -> libumad2sim -> ibsim           weft sm --on ibsim -> ibsim's sockets
 
-Tables of the subnet administrator are asked for in a lab: libumad2sim carries single MADs.
+Tables of the subnet administrator are tested in a lab: libumad2sim carries only single MADs.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PRIORITY = "9"
 
 
 class Managed:
-    """ibsim, and weft's subnet manager at h1."""
+    """An ibsim with weft's subnet manager at h1."""
 
     def __init__(self, start_ibsim, folder: Path, on: str) -> None:
         self.fabric = weft.load(FABRIC)
@@ -73,7 +73,7 @@ def managed(request, peer, start_ibsim, tmp_path_factory) -> Iterator[Managed]:
 
 @pytest.fixture
 def swept(managed):
-    """The fabric of its dumps."""
+    """The fabric of the subnet manager's dumps."""
     return managed.manager.fabric()
 
 
@@ -122,7 +122,7 @@ def test_ibroute_and_dump_fts_show_the_tables_of_the_dump(managed, swept):
 
 
 def routes(shown: str) -> dict[int, int]:
-    """LID -> port, of lines as `0x0001 025 : (Switch portguid ...)`."""
+    """Return the port by LID, from lines such as `0x0001 025 : (Switch portguid ...)`."""
     return {int(lid, 16): int(port) for lid, port in re.findall(r"^0x(\w{4}) (\d{3}) ", shown, re.MULTILINE)}
 
 
@@ -153,7 +153,7 @@ def test_saquery_gets_single_records(managed, swept):
 
 @pytest.mark.parametrize(("query", "record", "records"), [("-g", "MCMemberRecord", 1), ("SMIR", "SMInfoRecord", 1)])
 def test_saquery_prints_as_many_records_as_there_are(managed, swept, query, record, records):
-    """It counts them by the length of the answer, of which ibsim carries one MAD."""
+    """saquery counts records by the length of the answer, of which ibsim carries one MAD."""
     output = managed.tool("saquery", query)
     assert len(re.findall(rf"^{record}\b", output, re.M)) == records, output
 

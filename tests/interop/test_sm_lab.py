@@ -1,7 +1,7 @@
-"""Weft's subnet manager in a lab: osmtest passes, saquery prints of it what it prints of OpenSM, and cables may break.
+"""Weft's subnet manager in a lab: osmtest passes, saquery prints the same as with OpenSM, and cables may break.
 
-Programs run on hosts by weft's own preload, which carries tables of many records. The manager is there by two ways:
-through libibumad as they are, where the lab makes segments of long answers, and over ibsim's sockets, where it does.
+Programs run on hosts through weft's own preload, which carries tables of many records. The manager runs over two
+carriers: libibumad, where the lab segments long answers, and ibsim's sockets, where the manager does.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ sys.modules[_SPEC.name] = managers
 _SPEC.loader.exec_module(managers)
 
 _NUMBER = itertools.count()
-FABRIC = "fat-tree:hosts=8,radix=8,speed=HDR"  # osmtest asks for every pair three times
+FABRIC = "fat-tree:hosts=8,radix=8,speed=HDR"  # small: osmtest queries every pair three times
 TREE = "fat-tree:hosts=16,radix=8,speed=HDR"
-ANSWER_MS = "500"  # osmtest waits four times as long for an answer that it must not get
+ANSWER_MS = "500"  # short: osmtest waits four times as long where no answer is expected
 
 
 class Managed:
-    """A lab, and weft's subnet manager at h1."""
+    """A lab with weft's subnet manager at h1."""
 
     def __init__(self, spec: str, folder: Path, on: str, *options: str) -> None:
         self.fabric, self.folder = weft.load(spec), folder
@@ -82,7 +82,7 @@ def _preload() -> None:
 
 @pytest.fixture(scope="module")
 def both(peer, tmp_path_factory) -> Iterator[dict[str, Managed]]:
-    """A lab for each way; osmtest, most of whose time is one long sleep, begins in both at once."""
+    """A lab for each carrier; osmtest starts in both at once, since it sleeps for most of its time."""
     for program in ("osmtest", "saquery"):
         peer(program)
     labs = {on: Managed(FABRIC, tmp_path_factory.mktemp(on), on) for on in ("umad", "ibsim")}
@@ -110,11 +110,11 @@ def managed(request, both) -> Managed:
     return both[request.param]
 
 
-# -- what tools see ---------------------------------------------------------------------------------------------------
+# -- tools ------------------------------------------------------------------------------------------------------------
 
 
 def test_the_fabric_works(managed):
-    """Every port Active, and the tables that are in the switches lead every pair home."""
+    """Every port is Active, and the switches' tables connect every pair."""
     assert managed.states() == {PortState.ACTIVE}
     assert check(managed.fabric).ok
     assert not managed.lab.errors.counts
@@ -136,13 +136,13 @@ def test_sminfo_names_the_master(managed):
 
 @pytest.mark.parametrize("flow", ["m", "q"])
 def test_osmtest_passes_a_flow(managed, flow):
-    """Multicast, and the tables of quality of service."""
+    """The flows are multicast and the tables of quality of service."""
     output = managed.tool("h4", "osmtest", "-f", flow, "-i", "inventory")
     assert re.search(r'OSMTEST: TEST "[^"]+" PASS', output)
 
 
 def test_osmtest_may_flood_it(managed):
-    """Short answers, long ones, all paths, single paths, as many as they can: nothing is lost or wrong for a second."""
+    """A second of short and long answers, all paths and single paths, as fast as possible: none is lost or wrong."""
     folders = {kind: managed.folder / f"flood{kind}" for kind in "1234"}
     running = []
     for host, (kind, folder) in zip(("h4", "h5", "h6", "h7"), folders.items(), strict=True):
@@ -162,7 +162,7 @@ def test_osmtest_may_flood_it(managed):
 
 # -- beside OpenSM ----------------------------------------------------------------------------------------------------
 
-# What saquery asks for, and by which lines it knows a record again.
+# saquery's queries, and the lines that identify a record in each output.
 ASKED = {
     "NR": ("lid",),
     "PIR": ("EndPortLid", "PortNum"),
@@ -189,10 +189,10 @@ DIFFERENT = {
     ("SWI", "MulticastFDBTop"): "OpenSM: 0, not set, until a group has members; weft: 0xBFFF, none",
     ("SMIR", "ActCount"): "it counts",
     ("PKTR", "Block"): "OpenSM answers in the byte order of its machine, and saquery shows it in that of its own",
-    ("PR", "rate"): "of paths to and from switches OpenSM says 40 Gbit/s: port 0 has no link, let alone a fast one",
+    ("PR", "rate"): "OpenSM: 40 Gbit/s for paths to and from switches, whose port 0 has no link",
 }
 
-# The port by which the manager's own MAD came to a node. OpenSM walks as answers come in: it hangs on the moment.
+# The port by which the manager's own MAD reached a node. It depends on timing: OpenSM explores as answers arrive.
 CHANCE = {("PIR", "LocalPort")}
 
 
@@ -207,7 +207,7 @@ def records(said: str, keys: tuple[str, ...]) -> dict[tuple[str, ...], list[str]
 
 
 def test_saquery_prints_what_it_prints_of_opensm(peer, tmp_path):
-    """OpenSM brings the lab up; weft takes it over as it is. Every record of every table, but for what is DIFFERENT."""
+    """OpenSM brings the lab up and weft takes it over unchanged. All records of all tables agree, except DIFFERENT."""
     item = Managed("fat-tree:hosts=8,radix=4,speed=HDR", tmp_path, "umad")
     output: dict[str, list[str]] = {kind: [] for kind in ASKED}
     words = [peer("opensm"), "-f", "osm.log", "-e", "-s", "0", "-D", "0x83", "-d", "2"]
@@ -246,7 +246,7 @@ def test_saquery_prints_what_it_prints_of_opensm(peer, tmp_path):
 
 
 def test_a_broken_cable_is_told_by_trap_128_and_routed_around(tmp_path):
-    """And so is one that comes back. Only its two ends change their routes to hosts. No sweep is due by the clock."""
+    """So is a repaired one. Only its two ends change their routes to hosts. No periodic sweep is due."""
     (tmp_path / "opensm.conf").write_text("sweep_interval 0\n")
     item = Managed(TREE, tmp_path, "umad", "-F", str(tmp_path / "opensm.conf"))
     try:
@@ -269,7 +269,7 @@ def test_a_broken_cable_is_told_by_trap_128_and_routed_around(tmp_path):
         item.manager.wait_for(lambda: item.manager.status.sweeps > sweeps, "a sweep after it came back")
         item.manager.wait_for(lambda: item.states() == {PortState.ACTIVE}, "every port Active")
         assert check(item.fabric).ok
-        item.manager.wait_for(lambda: "LINK_APPEARED leaf1/5" in item.manager.log(), "the log")  # by either end's trap
+        item.manager.wait_for(lambda: "LINK_APPEARED leaf1/5" in item.manager.log(), "the log")  # from either end
     finally:
         item.end()
     assert item.manager.process.returncode == 0
@@ -309,10 +309,10 @@ def test_the_commands_of_the_manual_work(peer, tmp_path, monkeypatch, warm):
         command("down")
 
 
-# -- at last, as it sleeps for ten seconds while the others run --------------------------------------------------------
+# -- last: osmtest sleeps for ten seconds while the other tests run ----------------------------------------------------
 
 
 def test_osmtest_passes_all_validations(managed):
-    """Inventory, all single records and paths, requests that must fail, keys, services and their leases."""
+    """They cover inventory, all single records and paths, requests that must fail, keys, services and their leases."""
     assert managed.osmtest.wait(timeout=PATIENCE_S) == 0, (managed.folder / "output").read_text()[-3000:]
     assert 'TEST "All Validations" PASS' in (managed.folder / "output").read_text()

@@ -1,7 +1,7 @@
-"""Weft's subnet manager and OpenSM in one subnet: who is master, who stands by, who actions over, and who takes over.
+"""Weft's subnet manager and OpenSM in one subnet: master and standby, handover and takeover.
 
-Two stories, each told once, and looked at after every step: what sminfo says, LIDs, port states, and the tables that
-are in the switches. OpenSM runs on a host by weft's own preload, weft's subnet manager over ibsim's sockets.
+Each of two scenarios runs once; after every step the tests check sminfo, LIDs, port states, and the switches' tables.
+OpenSM runs on a host through weft's own preload, weft's subnet manager over ibsim's sockets.
 """
 
 from __future__ import annotations
@@ -47,17 +47,17 @@ OPTIONS = "sminfo_polling_timeout {}\npolling_retry_number {}\nsweep_interval 0\
 
 @dataclass(frozen=True, kw_only=True)
 class Moment:
-    """The subnet after a step of a story."""
+    """The state of the subnet after a step of a scenario."""
 
-    master: str  # where sminfo finds it
+    master: str  # the host of the master by sminfo
     lids: tuple[int, ...]
     states: set[PortState]
-    missing: int  # pairs that the tables do not lead home
-    standby: str  # what the other one says of itself: its last state, as it logs it
+    missing: int  # pairs that the tables do not connect
+    standby: str  # the last state in the other manager's log
 
 
 class Story:
-    """A lab, and subnet managers that come and go."""
+    """A lab in which subnet managers start and die."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.fabric = folder, weft.load(SPEC)
@@ -80,7 +80,7 @@ class Story:
         self.wefts[host] = managers.Manager(self.folder / host, *words, "-F", str(self.folder / "weft.conf"))
 
     def kill(self, host: str) -> None:
-        """SIGKILL."""
+        """Kill a manager with SIGKILL."""
         process = self.opensms.pop(host)[0] if host in self.opensms else self.wefts.pop(host).process
         process.kill()
         process.wait()
@@ -93,14 +93,14 @@ class Story:
         wait_until(what, logs)
 
     def master(self) -> str:
-        """The host of which sminfo at h5 says that the master is there; empty if it says something else."""
+        """Return the host of the master by sminfo at h5; empty if sminfo finds none."""
         done = self.lab.run("h5", "sminfo", "-t", "200", folder=self.folder, timeout_s=PATIENCE_S)
         result = re.search(r"sm lid (\d+) .*SMINFO_MASTER", done.stdout)
         lids = {int(host.lid): host.name for host in self.fabric.hcas}
         return lids.get(int(result[1]), "") if result else ""
 
     def says(self, host: str) -> str:
-        """The last state that one logged."""
+        """Return the last state that a manager reported."""
         if host in self.wefts:
             status = self.wefts[host].status
             return "" if status is None else status.sm_state
@@ -109,7 +109,7 @@ class Story:
         return result[-1].lower() if result else ""
 
     def is_up(self, host: str) -> bool:
-        """Has the master there swept since it became master?"""
+        """Return whether the master on a host has swept since it became master."""
         if host in self.wefts:
             status = self.wefts[host].status
             return status is not None and status.sweep is not None
@@ -117,7 +117,7 @@ class Story:
         return "SUBNET UP" in text[text.rfind("Entering MASTER") :]
 
     def look(self, master: str, standby: str = "") -> Moment:
-        """When it is as it should be."""
+        """Wait for this master and standby, and for the master's sweep; return the state of the subnet."""
         self.wait_for(lambda: self.master() == master, f"{master} master for sminfo")
         if standby:
             self.wait_for(lambda: self.says(standby) == "standby", f"{standby} in STANDBY")
@@ -133,7 +133,7 @@ class Story:
         )
 
     def ask_service(self, method: Method) -> int | None:
-        """Register a service for ever, or ask for it, from h7: the status of the answer."""
+        """Register a permanent service, or query it, from h7; return the status of the answer."""
         gid = Gid.LINK_LOCAL_PREFIX << 64 | int(self.fabric["h7/1"].guid)
         record = ServiceRecord(service_id=SERVICE, service_gid=gid, service_p_key=0xFFFF, service_lease=0xFFFF_FFFF)
         names = ["service_id", "service_gid", "service_p_key", "service_lease"][: 4 if method == Method.SET else 1]
@@ -168,12 +168,12 @@ def story(peer, tmp_path_factory) -> Iterator[Callable[[str], Story]]:
         item.end()
 
 
-# -- one dies, the other takes over -----------------------------------------------------------------------------------
+# -- the master dies, the standby takes over --------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def deaths(story) -> dict[str, Moment]:
-    """OpenSM, weft below it; OpenSM dies; OpenSM again, below weft; weft dies."""
+    """The states after: OpenSM is master, weft standby; OpenSM dies; OpenSM starts again, below weft; weft dies."""
     item, moments = story("deaths"), {}
     item.opensm("h2", 8)
     item.look("h2")
@@ -212,12 +212,12 @@ def test_with_every_master_the_subnet_is_whole_and_no_lid_changes(deaths):
         assert (name, moment.lids) == (name, before)
 
 
-# -- a higher one appears ---------------------------------------------------------------------------------------------
+# -- a manager of higher priority starts ------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def handovers(story) -> dict[str, Moment]:
-    """OpenSM; weft above it; another OpenSM above both."""
+    """The states after the starts of OpenSM, of weft with higher priority, and of another OpenSM above both."""
     item, moments = story("handovers"), {}
     item.opensm("h2", 3)
     moments["opensm alone"] = item.look("h2")

@@ -1,7 +1,6 @@
 """ibdmchk checks the dumps of weft's subnet manager, and dump_fts reads the same tables from the switches of ibsim.
 
-ibdmchk reads the subnet, the routes and the lanes with a parser of its own, follows every path and looks for credit
-loops.
+ibdmchk reads the subnet, the routes and the lanes with its own parser, follows every path and checks for credit loops.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ class Swept:
     """The state of ibsim after a sweep, and the state that the subnet manager reports."""
 
     sim: object
-    host: str  # a node's id
+    host: str  # a node's ID
     manager: SubnetManager
     dumps: Path
 
@@ -72,7 +71,7 @@ def sweep(ibsim, tmp_path) -> Iterator[Callable[..., Swept]]:
 
 
 def routes(shown: str) -> dict[str, dict[int, int]]:
-    """Switch -> LID -> port, as dump_fts shows them."""
+    """Return the ports by switch and LID from the output of dump_fts."""
     parts = shown.split("Unicast lids ")[1:]
     return {
         re.search(r"guid 0x(\w+)", part)[1]: {
@@ -83,7 +82,7 @@ def routes(shown: str) -> dict[str, dict[int, int]]:
 
 
 def dumped_routes(fabric: Fabric, *some: Node) -> dict[str, dict[int, int]]:
-    """The same of the dumps, of some switches or all."""
+    """Return the ports by switch and LID from the dumps, for some switches or all."""
     lft, row = fabric.tables.lft, fabric.tables.switch_row
     return {
         f"{int(node.guid):016x}": {
@@ -121,7 +120,7 @@ def test_ibdmchk_sees_the_credit_loop_of_an_engine_that_leaves_one(sweep, ibdmch
 
 
 def test_smpquery_reads_the_lanes_of_the_dump(sweep):
-    """SL to VL of every pair of ports of a switch; packets do not leave by where they came in."""
+    """SL to VL of every pair of different ports of a switch."""
     done = sweep(weft.load("dragonfly:p=2,a=4,h=2,speed=HDR"), "dragonfly")
     switch = done.fabric().switches[5]
     lines = [line.split() for line in (done.dumps / "opensm.slvl").read_text().splitlines()]
@@ -140,7 +139,7 @@ def test_smpquery_reads_the_lanes_of_the_dump(sweep):
 
 
 def keep_some_adapters(dumps: Path, one_in: int) -> int:
-    """Takes the others out of the dumps, with their cables and the routes to them; returns how many are left."""
+    """Remove the other adapters from the dumps, with their cables and routes; return the number of those left."""
     subnet, routes = dumps / "opensm-subnet.lst", dumps / "opensm.fdbs"
     adapter = re.compile(r"\{ CA .*?NodeGUID:(\w+)")
     lines = subnet.read_text(encoding="utf-8").splitlines(keepends=True)
@@ -154,10 +153,10 @@ def keep_some_adapters(dumps: Path, one_in: int) -> int:
 
 @pytest.mark.slow
 def test_selene_comes_up_in_ibsim(sweep, ibdmsh, selene_dump, tmp_path):
-    """666 switches and every fifth server: ibdmchk finds all paths and no loop, ibnetdiscover and ibroute see the same.
+    """666 switches, every fifth server: ibdmchk finds all paths and no loop; ibnetdiscover and ibroute show the same.
 
     With all 4,341 adapters OpenSM brings it up (test_lab_opensm.py), and ibsim shows it as it is
-    (test_ibsim_roundtrip.py). ibdmchk walks every pair: it is shown every seventh adapter. weft's `check` sees all.
+    (test_ibsim_roundtrip.py). ibdmchk walks every pair, so it gets every seventh adapter. weft's `check` gets all.
     """
     selene = weft.load(str(selene_dump))
     fabric = selene.subset((selene.nodes.kind == NodeKind.SWITCH) | (selene.nodes.server % 5 == 0))

@@ -15,7 +15,7 @@ from tests.patience import PATIENCE_S
 from weft.study import table
 
 pytestmark = pytest.mark.interop
-# Two machines of a core each, until standard input ends.
+# Two Ray nodes with one core each, until standard input ends.
 CLUSTER = """
 import sys
 from ray.cluster_utils import Cluster
@@ -26,13 +26,13 @@ print("at", cluster.address, flush=True)
 sys.stdin.read()
 cluster.shutdown()
 """
-# Else Ray takes 127.0.0.1 for the address by which others reach this machine.
+# Otherwise Ray replaces 127.0.0.1 by the machine's external address.
 LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_USAGE_STATS_ENABLED": "0"}
 
 
 @pytest.fixture
 def cluster() -> Iterator[str]:
-    """Its address."""
+    """The address of a Ray cluster of two nodes."""
     find_module("ray")
     with subprocess.Popen(
         [sys.executable, "-c", CLUSTER],
@@ -57,7 +57,7 @@ def study(program: list[str], folder: Path, output: str, *more: str) -> subproce
 
 @pytest.mark.slow
 def test_a_study_on_a_ray_cluster_gives_the_same_bytes_as_here(cluster, warm, tmp_path):
-    """Also of runs that fail, as those with a size of x do."""
+    """Also for runs that fail: those with a size of x."""
     local = study([str(warm)], tmp_path, "here.csv", "--workers", "2")
     present = study([sys.executable, "-m", "weft"], tmp_path, "there.csv", "--ray", cluster)
     assert local.stdout == "here.csv: written, 12 runs, 4 failed\n", local.stderr

@@ -25,7 +25,7 @@ FAR_ADDRESS = "127.1.0.4"
 
 
 class OpenSm:
-    """OpenSM on a host of subnet 2, with a route to every other prefix."""
+    """An OpenSM on a host of subnet 2, with a route to every other prefix."""
 
     def __init__(self, lab: Lab, folder: Path, binary: str) -> None:
         self._lab, self._folder, self._binary = lab, folder, binary
@@ -36,7 +36,7 @@ class OpenSm:
         self.start()
 
     def start(self) -> None:
-        """Start it and wait until the subnet is up."""
+        """Start OpenSM and wait until the subnet is up."""
         self._starts += 1
         folder = self._folder / str(self._starts)
         folder.mkdir()
@@ -72,20 +72,20 @@ def test_programs_connect_across_subnets_of_opensm_and_weft(
         assert result.returncode == 0, result.stdout + result.stderr
         return result.stdout
 
-    # Both administrators give the router's LID and a hop limit above one.
+    # Both administrators return the router's LID and a hop limit above one.
     saquery = peer("saquery")
     for host, sgid, dgid, port in (("s1-h2", NEAR, FAR, "router1/1"), ("s2-h2", FAR, NEAR, "router1/2")):
         text = run(host, saquery, "PR", "--sgid", sgid, "--dgid", dgid)
         lid = lab.subnet.lid(lab.fabric.find_port(port).slot)
         assert f"dlid....................{lid}\n" in text
         assert "hop_flow_raw............0xFF\n" in text
-    # Tools see their own subnet, and the router.
+    # Tools discover their own subnet and the router.
     for number, host in ((1, "s1-h2"), (2, "s2-h2")):
         seen = run(host, peer("ibnetdiscover"))
         assert f"s{number}-leaf1" in seen
         assert f"s{3 - number}-" not in seen
         assert 'Rt\t2 "R-' in seen
-    # A program runs on while OpenSM dies and another one starts.
+    # A program runs on while OpenSM dies and a new one starts.
     port = str(free_port())
     words = [program("ib_write_bw"), "-R", "-D", "6", "-p", port]
     before = services(on(lab, "s2-h2"))
@@ -98,7 +98,7 @@ def test_programs_connect_across_subnets_of_opensm_and_weft(
             assert client.returncode == 0, text
         assert server.wait(PATIENCE_S) == 0
     assert "65536" in text
-    # Datagrams across, with the LID of the router, which is the same in both subnets, given by hand.
+    # Datagrams to the other subnet, sent to the LID of the router, which is the same in both subnets.
     lid = lab.subnet.lid(lab.fabric.find_port("router1/1").slot)
     assert lid == lab.subnet.lid(lab.fabric.find_port("router1/2").slot)
     words = [program("ib_send_lat"), "-c", "UD", "-x", "0", "--dlid", str(lid), "-n", "20"]

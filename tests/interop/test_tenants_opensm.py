@@ -1,4 +1,4 @@
-"""Slices by way of unmodified OpenSM, in a lab: its files, its signal, and the tables that its ports have then."""
+"""Tenants' partitions through unmodified OpenSM, in a lab: its files, its signal, and the ports' tables after it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ THEIRS = "# mine\nown=0x0200 : 0x1234=full ;"  # without an end of line
 
 
 class Opensm:
-    """OpenSM at h1 of a lab, and a driver at h6."""
+    """An OpenSM at h1 of a lab, and a driver at h6."""
 
     def __init__(self, folder: Path, opensm: str) -> None:
         self.folder = folder
@@ -103,7 +103,7 @@ def test_without_a_file_of_the_operator_default_becomes_limited_and_full_again(b
 
 
 def test_paths_within_a_slice_have_its_service_level_and_ports_its_lanes(bench, opensm):
-    """No policy file is needed; a port outside of the slice has no path."""
+    """No policy file is needed; a port outside the slice has no path."""
     bench.put(bench.allocation(partition_of(bench, "fast", 0x101, "h2 h3", sl=1), lanes=LANES))
     fabric = opensm.lab.fabric
     gid = {host: Gid.LINK_LOCAL_PREFIX << 64 | guid for host, guid in bench.guids.items()}
@@ -113,12 +113,12 @@ def test_paths_within_a_slice_have_its_service_level_and_ports_its_lanes(bench, 
     assert len(ask_paths(carrier, gid["h2"], gid["h4"])) == 0
     carrier.close()
     row = int(fabric.tables.first_pair[fabric.find_node("h2").index]) + 1
-    wait_until(lambda: fabric.tables.sl2vl[row].tolist() == list(LANES.sl2vl), "lanes at h2")  # the end of its sweep
+    wait_until(lambda: fabric.tables.sl2vl[row].tolist() == list(LANES.sl2vl), "lanes at h2")  # the sweep's last write
     bench.empty()
 
 
 def all_stand_still(process: int) -> bool:
-    """A thread that runs on another processor may still answer after the signal was sent."""
+    """Return whether all threads have stopped: one on another processor may still run after the signal was sent."""
     states = [Path(task, "stat").read_text().rpartition(") ")[2][0] for task in Path(f"/proc/{process}/task").iterdir()]
     return set(states) == {"T"}
 
@@ -147,7 +147,7 @@ def test_files_are_restored_if_opensm_cannot_be_signalled(bench, opensm, tmp_pat
 
 @pytest.fixture
 def another() -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
-    """A process that is not OpenSM."""
+    """A function that starts a process that is not OpenSM."""
     with ExitStack() as ends:
 
         def start(*words: str) -> subprocess.Popen[bytes]:
@@ -159,10 +159,10 @@ def another() -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
 
 
 def test_a_process_that_sighup_would_end_is_not_told(bench, opensm, another):
-    """The process has the number of an OpenSM that has ended."""
+    """The process has the ID of an OpenSM that has ended."""
     other = another("tail", "-n", "1", "-f", __file__)
     assert other.stdout
-    other.stdout.readline()  # from here on the process has the name of its program
+    other.stdout.readline()  # now the process has the name of its program
     driver = opensm.driver(signal=other.pid, timeout_s=2.0)
     with pytest.raises(SubnetError, match=rf"process {other.pid} is tail, which SIGHUP would kill, not OpenSM"):
         driver.write(bench.allocation(partition_of(bench, "red", 0x101, "h2")), over=driver.read())
@@ -171,7 +171,7 @@ def test_a_process_that_sighup_would_end_is_not_told(bench, opensm, another):
 
 
 def test_another_that_takes_the_signal_is_not_taken_for_opensm(bench, opensm, another):
-    """A group of IPoIB's is in no port's table: that OpenSM has swept must be seen otherwise."""
+    """A group of IPoIB changes no port's table: the sweep itself must be detected."""
     bench.put(bench.allocation(partition_of(bench, "red", 0x101, "h2")))
     other = another("sh", "-c", "trap : HUP; echo ready; while :; do sleep 0.02; done")
     assert other.stdout
@@ -183,7 +183,7 @@ def test_another_that_takes_the_signal_is_not_taken_for_opensm(bench, opensm, an
 
 
 def test_files_are_restored_if_opensm_does_not_apply_them(bench, opensm):
-    """A file that OpenSM does not read: ports lack what it says."""
+    """OpenSM does not read this file, so the ports do not get its partitions."""
     elsewhere = opensm.folder / "elsewhere.conf"
     elsewhere.write_text(THEIRS)
     driver = opensm.driver(partitions=elsewhere, timeout_s=0.5)
@@ -197,7 +197,7 @@ def test_files_are_restored_if_opensm_does_not_apply_them(bench, opensm):
 
 
 def test_a_port_without_room_is_as_it_was(bench, opensm):
-    """OpenSM leaves out keys that do not fit, and says so in its log alone."""
+    """OpenSM leaves out keys that do not fit, and reports them only in its log."""
     many = [partition_of(bench, f"t{p_key}", p_key, "h3") for p_key in range(0x1000, 0x1000 + 128)]
     hasty = opensm.driver(timeout_s=3.0)
     with pytest.raises(SubnetError, match="has not applied the files within 3 s"):

@@ -44,7 +44,7 @@ def run(folder: Path, ranks: int, device: str, **environment: str) -> list[list[
 
 
 def trainings(rank: int, lines: list[str]) -> list[str]:
-    """Their names."""
+    """Return the names of the trainings in a rank's output."""
     return [line.removeprefix(f"rank {rank}: ").split(" to gloo after ")[0].rsplit(" ", 1)[0] for line in lines]
 
 
@@ -62,7 +62,7 @@ def test_calls_and_trainings_do_what_they_do_by_gloo(tmp_path: Path) -> None:
 def test_tensors_on_a_gpu_come_out_as_those_of_the_processor_do_by_gloo(
     tmp_path: Path, ranks: int, allocator: str
 ) -> None:
-    """The same calls and trainings; work on streams is waited for, and no byte of a tensor goes through the host."""
+    """The same calls and trainings, with work on streams; no byte of a tensor goes through the host."""
     find_gpu()
     for rank, lines in enumerate(run(tmp_path, ranks, "cuda", PYTORCH_CUDA_ALLOC_CONF=allocator)):
         assert trainings(rank, lines) == _TRAININGS
@@ -70,7 +70,7 @@ def test_tensors_on_a_gpu_come_out_as_those_of_the_processor_do_by_gloo(
 
 def find_gpu() -> None:
     try:
-        ctypes.CDLL("libcuda.so.1")  # without it PyTorch, which takes two seconds to import, sees none
+        ctypes.CDLL("libcuda.so.1")  # cheaper than importing PyTorch, which takes two seconds
     except OSError:
         pytest.skip("there is no NVIDIA GPU here")
     torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -86,7 +86,7 @@ dist.all_reduce(tensor)
 if rank == 1:
     os.kill(os.getpid(), signal.SIGKILL)
 try:
-    for _ in range(20):  # slots of one that is gone still take some
+    for _ in range(20):  # the slots of the killed rank still accept some
         dist.all_reduce(tensor)
 except dist.DistBackendError as error:
     print(error, flush=True)
@@ -129,7 +129,7 @@ def assert_trained(said: str, folder: Path) -> None:
 
 @pytest.mark.slow
 def test_the_example_trains_on_a_lab_and_ddp_goes_on_while_its_fabric_is_broken(warm: Path, tmp_path: Path) -> None:
-    """A bad cable, a pulled one, and the end of the subnet manager, with one that stands by; the sums are checked."""
+    """A bad cable, a pulled one, and the end of the subnet manager while another is standby; sums are verified."""
     find_module("torch")
     with ExitStack() as opened:
         site = Site(opened)

@@ -12,7 +12,7 @@ from tests.interop.conftest import find_module
 from tests.patience import PATIENCE_S
 
 _SUITE = Path(__file__).with_name("torch_suite.py")
-# Both kinds by forks of one that has imported PyTorch; how they are chosen is told before the tests are imported.
+# Both kinds run in forks of a process that has imported PyTorch; the selection is set before the tests are imported.
 _BOTH = """
 import os, runpy, sys, torch._dynamo, torch.testing._internal.common_utils
 suite, *kinds = sys.argv[1:]
@@ -22,7 +22,7 @@ for kind in kinds:
         sys.argv = [suite, *(f"TestForks.{name}" for name in names)]
         try:
             runpy.run_path(suite, run_name="__main__")
-        except SystemExit:  # what it found it has said; Python would take apart all that PyTorch has
+        except SystemExit:  # results are printed; a normal exit would free all of PyTorch's objects
             sys.stderr.flush()
             os._exit(0)
     os.waitpid(fork, 0)

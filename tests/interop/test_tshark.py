@@ -1,7 +1,7 @@
 """tshark decodes every kind of packet and MAD that weft writes.
 
-All of them go into one capture and tshark runs once. Field by field its values must be those that went in. It has names
-of its own, which tshark_names.txt translates, and some mistakes, which that file and the comments here list.
+All are in one capture and tshark runs once. Each of its fields must have the value that was written. Its names differ:
+tshark_names.txt translates them. That file and the comments here list its bugs.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from weft.wire.roce import UDP, Ethernet, IPv4, IPv6, Vlan
 from weft.wire.sa import MultiPathRecord
 
 pytestmark = pytest.mark.interop
-PADDED = bytes([*range(1, 14), 0, 0, 0])  # a payload of 13 bytes, as it goes out
-Fields = dict[str, list[str]]  # what tshark shows of a packet, by its names without underscores
+PADDED = bytes([*range(1, 14), 0, 0, 0])  # a payload of 13 bytes, with its padding
+Fields = dict[str, list[str]]  # tshark's values for a packet, by its names without underscores
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A frame and the records that are in it."""
+    """A frame and the records in it."""
 
     name: str
     link_type: LinkType
@@ -46,13 +46,13 @@ class Sample:
 
 
 def random_record(form: type[Format], seed: int, **fixed: object) -> Format:
-    """Random bits in every field, but for those that are given."""
+    """Return a record with random bits in every field that is not given."""
     raw = random.Random(f"{form.__name__} {seed}").randbytes(form.size)
     return form(**{name: field.get(raw) for name, field in form.fields.items()} | fixed)
 
 
 def routes() -> dict[str, tuple[Format, ...]]:
-    """The headers before a BTH."""
+    """Return the headers before a BTH, by route."""
     ethernet = Ethernet(destination=0x0002C9000001, source=0x0002C9000002)
     grh, lrh = random_record(GRH, 1, ip_ver=6), random_record(LRH, 1, lver=0)
     whole = {"version": 4, "ihl": 5, "more_fragments": 0, "fragment_offset": 0, "protocol": 17}
@@ -67,7 +67,7 @@ def routes() -> dict[str, tuple[Format, ...]]:
 
 
 def packets() -> Iterator[Sample]:
-    """Every opcode on every route, but for RD's: tshark takes them for Mellanox's dynamically connected transport."""
+    """Yield every opcode on every route, except RD: tshark reads it as Mellanox's dynamically connected transport."""
     for opcode in (opcode for opcode in Opcode if not opcode.name.startswith("RD_")):
         bth = random_record(BTH, opcode, opcode=opcode, t_ver=0)
         extended = [kind() if kind is CNPPadding else random_record(kind, opcode) for kind in EXTENDED_HEADERS[opcode]]
@@ -81,7 +81,7 @@ def packets() -> Iterator[Sample]:
 
 
 def mads() -> Iterator[Sample]:
-    """Every attribute of every class, and every trap."""
+    """Yield every attribute of every class, and every trap."""
     for mgmt_class, (form, attributes) in CLASSES.items():
         qp = 0 if attributes is smp.ATTRIBUTES else 1
         small = {MultiPathRecord: {"sgid_count": 2, "dgid_count": 3}}  # else they would not fit
@@ -99,7 +99,7 @@ def mads() -> Iterator[Sample]:
 
 
 def traps() -> Iterator[Format]:
-    """tshark takes the switch's LID of trap 259 for an IPv6 address, and so finds it malformed."""
+    """Yield all traps but 259: tshark reads its switch's LID as an IPv6 address and reports a malformed packet."""
     for number, kind in notice.DETAILS.items():
         if number != notice.Trap.BAD_SWITCH_P_KEY:
             messages = random_record(kind, number).raw
@@ -107,13 +107,13 @@ def traps() -> Iterator[Format]:
 
 
 def dissect(program: str, samples: list[Sample], folder: Path) -> list[tuple[Sample, Fields]]:
-    """Write a capture of all, and read what tshark shows of each."""
+    """Write a capture of all samples, and return tshark's fields of each."""
     with open(folder / "all.pcapng", "wb") as file:
         writer = PcapngWriter(file)
         interfaces = {kind: writer.add_interface(kind.name, kind) for kind in (LinkType.ERF, LinkType.ETHERNET)}
         for number, sample in enumerate(samples):
             writer.write(sample.frame, 1_000_000 * number, interfaces[sample.link_type])
-    guesses = ("infiniband_sdp", "rpcordma", "smb_direct", "nvme-rdma", "iser", "lnet", "smc")  # at payloads
+    guesses = ("infiniband_sdp", "rpcordma", "smb_direct", "nvme-rdma", "iser", "lnet", "smc")  # heuristic dissectors
     switched_off = [option for guess in guesses for option in ("--disable-protocol", guess)]
     command = [program, "-r", "all.pcapng", "-T", "json", "--no-duplicate-keys", "-n", *switched_off]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=PATIENCE_S, check=True)
@@ -145,7 +145,7 @@ NAMES = read_names()
 
 
 def values(record: Format, prefix: str) -> Iterator[tuple[str, list[int]]]:
-    """All of a record as numbers, by name; a part under its format's name, or under its own if that is translated."""
+    """Yield all values of a record by name; those of a part by its format's name, or its own if that is translated."""
     for field in record.fields.values():
         value = field.get(record.raw)
         if isinstance(field, Part):
@@ -166,7 +166,7 @@ def tshark_name(name: str) -> str:
 
 
 def number(text: str) -> int:
-    """tshark shows numbers in decimal and hexadecimal, bytes with colons, and addresses as such."""
+    """Return the number that tshark shows in decimal or hexadecimal, as bytes with colons, or as an address."""
     if re.fullmatch(r"[0-9a-f]{2}(:[0-9a-f]{2})*", text) and not text.isdecimal():
         return int(text.replace(":", ""), 16)
     return int(text, 0) if re.fullmatch(r"0x[0-9a-f]+|\d+", text) else int(ip_address(text))
@@ -184,7 +184,7 @@ def test_every_field_has_the_value_that_went_in(dissected):
         for record in sample.records:
             for name, expected in values(record, type(record).__name__):
                 result = [number(text) for text in output.get(tshark_name(name), [])]
-                if result not in ([], expected, 2 * expected):  # a header that is one field is shown twice
+                if result not in ([], expected, 2 * expected):  # tshark shows a header with a single field twice
                     wrong[name] = (sample.name, result, expected)
                 checked |= {name} if result else set()
     assert wrong == {}

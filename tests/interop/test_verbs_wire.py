@@ -1,4 +1,4 @@
-"""tshark and scapy read what queue pairs put on a wire: live traffic over UDP sockets, captured."""
+"""tshark and scapy read the packets of queue pairs: captured live traffic over UDP sockets."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from weft.verbs.enums import ibv_wc_status, ibv_wr_opcode
 from weft.verbs.hca.segment import Service
 from weft.wire.headers import Opcode
 
-_GUESSES = ("rpcordma", "smb_direct", "smc", "nvme-rdma", "lnet", "iser")  # tshark's, about payloads
+_GUESSES = ("rpcordma", "smb_direct", "smc", "nvme-rdma", "lnet", "iser")  # tshark's heuristic dissectors of payloads
 W = ibv_wr_opcode
 
 
 @pytest.fixture(scope="module")
 def capture(tmp_path_factory):
-    """A SEND of three packets, a WRITE with immediate data, a READ, an atomic, and UC: all over one pair of sockets."""
+    """A capture of a SEND of three packets, a WRITE with immediate, a READ, an atomic, and UC, on one socket pair."""
     path = tmp_path_factory.mktemp("wire") / "live.pcap"
     with path.open("wb") as file:
         carriers = RoceCarrier(loopback_address(5), capture=file), RoceCarrier(loopback_address(6))

@@ -1,9 +1,9 @@
-"""A rank of two that runs a program, and then trains by DDP until there is a file `stop` in the folder.
+"""Run a program as one of two ranks, then train by DDP until there is a file `stop` in the folder.
 
     torch_faults_program.py FOLDER PROGRAM
 
-Beside the training each rank trains a twin, with the gradients of both ranks calculated here: after each step both must
-be equal bit for bit, however the gradients came. A sum of two is the same in either order.
+Each rank also trains a twin model with the gradients of both ranks, which it computes itself. After each step both
+models must be equal bit for bit: a sum of two gradients is the same in either order.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ RANKS = 2
 
 
 def loss_of(model: nn.Module, step: int, rank: int) -> torch.Tensor:
-    """Return the loss on this rank's data of this step."""
+    """Return the loss on a rank's data of a step."""
     random = torch.Generator().manual_seed(RANKS * step + rank)
     result: torch.Tensor = model(torch.randn(16, 32, generator=random)).square().mean()
     return result
@@ -45,7 +45,7 @@ def train_twin(twin: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> 
 
 def main(folder: Path) -> None:
     torch.manual_seed(1)
-    meeting = (folder / "meeting").as_uri()  # by a file: the store of the program before may still be going
+    meeting = (folder / "meeting").as_uri()  # a file: the TCP store of the program before may still run
     dist.init_process_group("weft", init_method=meeting, rank=int(os.environ["RANK"]), world_size=RANKS)
     model = nn.Sequential(nn.Linear(32, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 8))
     twin = copy.deepcopy(model)
@@ -60,7 +60,7 @@ def main(folder: Path) -> None:
             assert torch.equal(mine, expected), f"step {step}"
         with (folder / f"steps.{dist.get_rank()}").open("a") as steps:
             steps.write("x")
-        time.sleep(0.01)  # others need the processor
+        time.sleep(0.01)  # other processes need the processor
         dist.all_reduce(over := torch.tensor(int((folder / "stop").exists())))
         if over:
             break
@@ -69,5 +69,5 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    runpy.run_path(sys.argv[2], run_name="__main__")  # here: to import PyTorch takes longer than both
+    runpy.run_path(sys.argv[2], run_name="__main__")  # in the same process: importing PyTorch takes longer than both
     main(Path(sys.argv[1]))

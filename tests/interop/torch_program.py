@@ -1,6 +1,6 @@
-"""Calls and trainings by one backend and by another, in the same processes: forks of one that has imported PyTorch.
+"""Run calls and trainings on two backends in the same processes, which are forks of one that has imported PyTorch.
 
-With DEVICE=cuda those by weft have tensors on the GPU, and those by gloo on the processor.
+With DEVICE=cuda tensors of weft's calls are on the GPU, those of gloo's on the processor.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch._dynamo  # DDP and DTensor do it, in each rank
+import torch._dynamo  # DDP and DTensor would import it in each rank
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -23,7 +23,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import weft.collectives.live.pytorch.backend  # noqa: F401, once and not by each fork
 
-warnings.simplefilter("ignore", FutureWarning)  # names that PyTorch has renamed: programs have the old ones
+warnings.simplefilter("ignore", FutureWarning)  # about names that PyTorch has renamed: programs use the old ones
 RANK, SIZE = -1, int(os.environ["WORLD_SIZE"])  # each fork has a rank of its own
 DEVICE = os.environ.get("DEVICE", "cpu")
 STEPS = 50 if DEVICE == "cuda" else 10
@@ -31,13 +31,13 @@ TYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int3
 
 
 def begin(backend: str, meeting: str) -> None:
-    """Ranks find each other in a file of the folder that the first argument names."""
+    """Create the default group; the ranks meet through a file in the folder that is the program's first argument."""
     file = (Path(sys.argv[1]) / meeting).absolute().as_uri()
     dist.init_process_group(backend, init_method=file, rank=RANK, world_size=SIZE)
 
 
 def mine(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> torch.Tensor:
-    """Other values at each rank; small whole numbers, so that the order of sums does not matter."""
+    """Return values that differ by rank: small whole numbers, so that the order of sums does not matter."""
     generator = torch.Generator().manual_seed(1000 * seed + RANK)
     return torch.randint(0, 4, shape, generator=generator, device="cpu").to(torch.get_default_device(), dtype)
 
@@ -90,7 +90,7 @@ def objects(group: Any) -> list[object]:
 
 
 def messages(group: Any) -> list[torch.Tensor]:
-    """A ring of what is larger than all slots, begun by all at once; then many to one, in whatever order they come."""
+    """Send around a ring messages larger than all slots, all at once; then many to one, received in any order."""
     before, after = (RANK - 1) % SIZE, (RANK + 1) % SIZE
     came = torch.empty(1_500_000)
     ops = [
@@ -141,12 +141,12 @@ def of_weft_alone(group: Any) -> None:
     assert torch.equal(uneven[RANK], mine(sizes[RANK], seed=2))
     came, before, after = torch.empty(9), (RANK - 1) % SIZE, (RANK + 1) % SIZE
     works = [dist.irecv(came, before, group), dist.isend(mine(9, seed=before), after, group)]
-    while not all(work.is_completed() for work in works):  # and nobody waits
+    while not all(work.is_completed() for work in works):  # polled, without wait()
         pass
 
 
 def refused(group: Any) -> None:
-    """Invalid calls are refused before anything is sent: later calls work."""
+    """Check that invalid calls are refused before anything is sent: later calls work."""
     alone = dist.new_group(backend="weft")
     for call, why in (
         (lambda: dist.all_reduce(mine(3), dist.ReduceOp.BAND, group), "does not reduce torch.float32 by band"),
@@ -167,7 +167,7 @@ def refused(group: Any) -> None:
 
 
 def on_streams(group: Any) -> None:
-    """A call waits for what its stream is still to do, and whoever waited for it sees the result on any stream."""
+    """Check that a call waits for earlier work on its stream, and that after wait() any stream has the result."""
     tensor, side = torch.zeros(300_001, device=DEVICE), torch.cuda.Stream()
     torch.cuda.synchronize()
     with torch.cuda.stream(side):
@@ -185,7 +185,7 @@ def equal(one: Any, other: Any) -> bool:
 
 
 def calls() -> None:
-    """The same in two groups, one after the other."""
+    """Compare all calls in a group of gloo and a group of weft."""
     begin("gloo", "calls")
     gloo, weft = dist.group.WORLD, dist.new_group(backend="weft")
     for call in (all_reduce, rooted, blocks, objects, messages, functional):
@@ -202,7 +202,7 @@ def calls() -> None:
     halves = [dist.new_group(list(ranks), backend="weft") for ranks in (range(0, SIZE, 2), range(1, SIZE, 2))]
     dist.all_reduce(half := torch.tensor(float(RANK), device=DEVICE), group=halves[RANK % 2])
     assert half.item() == sum(range(RANK % 2, SIZE, 2))
-    dist.all_gather_object(names := [""] * SIZE, halves[RANK % 2]._group.name, weft)  # by which a record knows them
+    dist.all_gather_object(names := [""] * SIZE, halves[RANK % 2]._group.name, weft)  # their names in a record
     assert len({*names, weft._group.name}) == 3
     dist.destroy_process_group()
 
@@ -234,7 +234,7 @@ def ddp(model: torch.nn.Module) -> torch.nn.Module:
 
 
 def ddp_of_pairs(model: torch.nn.Module) -> torch.nn.Module:
-    """Train on groups of two ranks: there is only one order to add in."""
+    """Train on groups of two ranks: a sum of two has only one order."""
     pairs = [dist.new_group([first, first + 1]) for first in range(0, SIZE, 2)]
     return DistributedDataParallel(model, process_group=pairs[RANK // 2])
 
@@ -297,11 +297,11 @@ def trainings() -> None:
             torch.testing.assert_close(item, other)
         is_same = all(torch.equal(item, other) for item, other in zip(expected, created, strict=True))
         how = "bit-equal" if is_same else "close"
-        sys.stdout.write(f"rank {RANK}: {name} {how} to gloo after {STEPS} steps\n")  # at once, beside the others
+        sys.stdout.write(f"rank {RANK}: {name} {how} to gloo after {STEPS} steps\n")  # in one write
 
 
 def no_byte_of_tensors_went_through_the_host() -> None:
-    """Heads of messages do, of 16 bytes each."""
+    """Assert that only message headers, of 16 bytes each, went through the host."""
     from weft.verbs.gpudirect.cuda import driver
 
     copied = driver().copied_bytes
@@ -314,7 +314,7 @@ def main() -> None:
     torch.set_num_threads(1)
     calls()
     if DEVICE == "cuda":
-        torch.set_default_dtype(torch.float64)  # or a GPU and a processor would soon differ
+        torch.set_default_dtype(torch.float64)  # in float32 a GPU and a processor would soon differ
     trainings()
     if DEVICE == "cuda":
         no_byte_of_tensors_went_through_the_host()
@@ -328,5 +328,5 @@ if __name__ == "__main__":
             RANK = rank
             main()
             sys.stdout.flush()
-            os._exit(0)  # Python would take apart all that PyTorch has, in every rank
+            os._exit(0)  # a normal exit would free all of PyTorch's objects in every rank
     sys.exit(max(os.waitpid(fork, 0)[1] for fork in forks) != 0)

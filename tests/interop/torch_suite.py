@@ -2,9 +2,9 @@
 
     BACKEND=gloo WORLD_SIZE=3 python tests/interop/torch_suite.py [-v] [TestForks.test_broadcast ...]
 
-The tests choose by the name of a backend which of them it can run, and know no other names than those of PyTorch's own:
-BACKEND says as whose they are chosen, gloo's or MPI's; the groups are weft's. PyTorch starts a new Python for each rank
-of each test. Here they are forks of one that has imported all, weft too, which takes a tenth of the time.
+The tests decide by the name of a backend which of them it can run, and know only PyTorch's own backends. BACKEND
+selects the tests of gloo or MPI; the groups are weft's. PyTorch starts a new Python for each rank of each test. Here
+ranks are forks of one process that has imported PyTorch and weft, which takes a tenth of the time.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class TestForks(distributed_test.TestDistBackend, distributed_test.DistributedTe
         self._start_processes(torch.multiprocessing.get_context("fork").Process)
 
     def run_test(self, test_name: str, parent_pipe: object) -> None:
-        if test_name.startswith("test_accumulate_gradients"):  # what it trains it makes by the name as well
+        if test_name.startswith("test_accumulate_gradients"):  # it also selects its model by the backend's name
             distributed_test.BACKEND = os.environ["BACKEND"]
         super().run_test(test_name, parent_pipe)
 
