@@ -1,11 +1,11 @@
-"""InfiniBand once more, in plain Python with one heap: slow, short, and written from the rules, not from the kernels.
+"""An independent InfiniBand simulator in plain Python with one heap: slow, short, and not derived from the kernels.
 
 It knows RC, UC and UD, forwarding tables, service levels, virtual lanes and their arbitration, credits, cut-through and
-store-and-forward, queue pairs that take turns, dependencies, and detours by Valiant, UGAL and PAR; no losses, adaptive
-routing, congestion control or RDMA reads. Every finish must be the packet engine's, to the picosecond.
+store-and-forward, round-robin queue pairs, dependencies, and detours by Valiant, UGAL and PAR; no losses, adaptive
+routing, congestion control or RDMA reads. Every finish time must equal the packet engine's, to the picosecond.
 
-At one instant a port falls free, then credits come, packets come, acknowledgements and then messages are ready, shorter
-delays first and then in the order in which they were caused; last goes what has no fixed delay.
+Order of events at one instant: ports become free, credits arrive, packets arrive, acknowledgements and then messages
+become ready, shorter delays first, then in the order of their causes; events without a fixed delay come last.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Qp:
     port: Port
     dst: Port
     sl: int
-    back_sl: int  # of the acknowledgements, whose path may take another
+    back_sl: int  # SL of the acknowledgements, which may differ on their path
     reliable: bool
     todo: deque[Message] = field(default_factory=deque)
     resting: bool = True
@@ -101,7 +101,7 @@ class Packet:
     sl: int
     part: int = 0  # 0 undecided, 1 on the way to `via`, 2 on the way to the destination
     via: int = 0  # LID of an intermediate switch
-    buffer: tuple[Port, int] | None = None  # input buffer that it is in, by port and VL
+    buffer: tuple[Port, int] | None = None  # its input buffer, by port and VL
 
 
 class Oracle:
@@ -130,7 +130,7 @@ class Oracle:
             self._equip(port, buffer_bytes, largest_bytes)
 
     def _link_ends(self, link):
-        """The two ports of a link."""
+        """Return the two ports of a link."""
         fabric, links, speed = self.fabric, self.fabric.links, speeds()[self.fabric.links.speed[link]]
         line = timings().of_line(speed.name)
         medium = Medium.DAC if links.medium[link] in (Medium.DAC, Medium.ACC) else Medium.AOC
@@ -173,7 +173,7 @@ class Oracle:
         return int(self.tables.sl2vl[row, sl])
 
     def _equip(self, port, buffer_bytes, largest_bytes):
-        """Delays, credits and arbitration tables."""
+        """Set a port's delays, credits and arbitration tables."""
         port.peer = self.ports[int(self.fabric.ports.peer[port.slot])]
         switch_ps = round(timings().switch_ns(port.peer.model, Technology.INFINIBAND) * 1000)  # error correction too
         port.arrival_ps = port.cable_ps + (switch_ps if port.peer.is_switch else port.fec_ps)
@@ -197,7 +197,7 @@ class Oracle:
         self.at(self.now_ps + delay_ps, (kind, delay_ps), what, *arguments)
 
     def run(self):
-        """When each message was delivered."""
+        """Run the simulation and return the delivery time of each message."""
         for message in sorted(self.messages, key=lambda message: message.start_ps):
             if not message.waits_for:
                 self.on_started(message, READY)
@@ -209,7 +209,7 @@ class Oracle:
         return [message.finish_ps for message in self.messages]
 
     def on_started(self, message, kind):
-        """Small payloads come with the doorbell; of others the first packet is read, and written at its end, alone."""
+        """Schedule a message. Small payloads are in the doorbell; of others the first packet is read and written alone."""
         src, dst, payload_bytes = message.qp.port, message.qp.dst, message.payload_bytes
         fetch_ps = payload_bytes * round(src.cost.inline_ns * 1000)
         if payload_bytes > src.cost.inline_bytes:
@@ -221,7 +221,7 @@ class Oracle:
         self.at(message.qp.posted_ps, (kind, 0), self.on_ready, message)
 
     def next_bytes(self, port, vl):
-        """Return the bytes of the next packet in a buffer; 0 without one. An adapter's own answers go first."""
+        """Return the bytes of the next packet in a buffer; 0 without one. An adapter's own responses go first."""
         if port.waiting[vl]:
             return whole_blocks(port.waiting[vl][0].size_bytes)
         message = port.ring[vl][0].todo[0] if port.ring[vl] else None
@@ -231,7 +231,7 @@ class Oracle:
         return 0 < self.next_bytes(port, vl) <= port.credits_bytes[vl]
 
     def first_ready(self, port, side):
-        """Entry, and its blocks left, of the first from where the arbiter stands whose VL can send."""
+        """Return the next entry of the arbiter's table whose VL can send, and its remaining blocks."""
         table, (at, left) = port.tables[side], port.stands[side]
         for _ in range(len(table) + 1 if table else 0):
             if left > 0 and self.can_send(port, table[at][0]):
@@ -241,7 +241,7 @@ class Oracle:
         return None
 
     def arbitrate(self, port):
-        """The VL that sends: high priority until it has spent its limit, or while low priority has nothing."""
+        """Return the VL that sends: high priority up to its limit, or while low priority has no packet."""
         low, high = (self.first_ready(port, side) for side in (0, 1))
         side = int(high is not None and (low is None or port.high_spent_bytes <= port.high_limit_bytes))
         at, left = (low, high)[side] or (0, 0)
@@ -291,7 +291,7 @@ class Oracle:
         out = self.ports[port.slot - port.number + number]
         vl = self._vl(replace(port, number=0) if begins else port, number, packet.sl) + self._first_lane(packet.part)
         late_ps = port.serial_ps(packet.size_bytes) - out.serial_ps(packet.size_bytes)
-        if self.cut_through and late_ps > 0:  # its last byte must not leave before it came
+        if self.cut_through and late_ps > 0:  # its last byte must not leave before it has arrived
             return self.at(self.now_ps + late_ps, (ODD, 0), self.enqueue, out, vl, packet)
         return self.enqueue(out, vl, packet)
 
@@ -312,7 +312,7 @@ class Oracle:
         return int(self.fabric.ports.node[self.fabric.ports.peer[slot]])
 
     def _group(self, node):
-        """Return the group in the name of a dragonfly's switch, g2s3; elsewhere each switch is one."""
+        """Return the group in the name of a dragonfly's switch, g2s3; in other fabrics each switch is its own group."""
         return re.match(r"g\d+|.*", self.fabric.nodes.name[node]).group()
 
     def _has_groups(self):
@@ -331,7 +331,7 @@ class Oracle:
         return True
 
     def choose_path(self, port, packet):
-        """Begin the next part of the path if it begins at this switch, and return whether it does."""
+        """Start the next part of the path if it begins at this switch, and return whether it does."""
         node, lid = port.node, int(self.tables.lid[packet.target.slot])
         if packet.part == 1 and self._ends(node, packet.via):
             return self._begin_part(node, packet, 2, 0)
@@ -357,7 +357,7 @@ class Oracle:
         return any(port.node == node and not port.peer.is_switch for port in self.ports.values())
 
     def _is_better(self, port, packet, lid, via):
-        """Return whether the queue towards `via`, times the hops, is shorter than the minimal one."""
+        """Return whether the queue towards `via`, times its hops, is shorter than that of the minimal path."""
         outs = [self.ports[port.slot - port.number + self._number(port.node, to)] for to in (lid, via)]
         loads = [out.load_bytes for out in outs]
         if outs[0] is outs[1]:
@@ -395,7 +395,7 @@ class Oracle:
         return self.wake(message.qp)
 
     def wake(self, qp):
-        """A queue pair that rests takes its place at the port, now or when its clock says."""
+        """Queue an idle queue pair at its port, now or at its next send time."""
         limit = self.traffic.outstanding
         if qp.resting and qp.todo and not 0 < limit <= qp.unacknowledged:
             qp.resting = False
@@ -410,10 +410,10 @@ class Oracle:
         return self.wake(qp)
 
     def take_turn(self, ring):
-        """The next packet of the queue pair whose turn it is, which then goes to the end."""
+        """Return the next packet of the first queue pair in the ring, and move that queue pair to the end."""
         qp = ring.popleft()
         message = qp.todo[0]
-        if message.sent == 0:  # the next waits for the gap, or until this one is read from memory
+        if message.sent == 0:  # the next message waits for the gap, or until this one is read
             stream_ps = message.payload_bytes * qp.port.memory_ps_per_kib("stream") >> 10
             read_ps = round(qp.port.cost.setup_ns * 1000) + stream_ps
             qp.clock_ps = max(qp.clock_ps, message.ready_ps) + max(round(qp.port.cost.gap_ns * 1000), read_ps)
@@ -425,7 +425,7 @@ class Oracle:
         return Packet(message, message.sizes[message.sent - 1], qp.dst, qp.sl)
 
     def on_host(self, port, packet):
-        """A packet has come whole; its room is free at once."""
+        """Receive a complete packet; its buffer space is free at once."""
         self.give_credits(packet.buffer, packet)
         message = packet.message
         if packet.target is message.qp.port:  # an acknowledgement

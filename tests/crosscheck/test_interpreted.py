@@ -1,4 +1,4 @@
-"""Compiled and interpreted, the kernels say the same."""
+"""The kernels have the same results compiled and interpreted."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ from weft.sm.conf.options import Options as SmOptions
 for bad_cable, vls in (("", 1), ("leaf1/1", 1), ("", 2)):
     net = ManagedSubnet(weft.load("fat-tree:hosts=6,radix=4"), SmOptions())
     tables = net.devices.tables
-    tables.mft = np.full((len(tables.lft), 1, 1), 0xFFFF, np.uint16)  # in circles
+    tables.mft = np.full((len(tables.lft), 1, 1), 0xFFFF, np.uint16)  # a loop
     tables.sl2vl[:] = np.arange(16) % vls
     fabric = faults.fabric_now(net.devices)
     if bad_cable:
@@ -141,7 +141,7 @@ def test_compiled_and_interpreted_kernels_give_the_same_digests(warm):
 
 
 def run_program(*command: str | Path, **more: str) -> list[str]:
-    """The lines that it prints."""
+    """Run a program and return the lines of its output."""
     done = subprocess.run(command, env=os.environ | more, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return [line for line in done.stdout.splitlines() if line]

@@ -23,11 +23,11 @@ from weft.wire.port_info import LANES, WIDTHS, LinkSpeed, PortInfo, join_speeds,
 LABELS = [
     one.label(width) for one in speeds() if one.technology is Technology.INFINIBAND for width in one.widths
 ]  # 1xSDR ... 12xGDR
-SAID = [label for label in LABELS if not label.endswith("GDR")]  # PortInfo has no word for GDR yet
+SAID = [label for label in LABELS if not label.endswith("GDR")]  # PortInfo has no code for GDR yet
 
 
 def wired(label: str) -> Fabric:
-    """h1 -- sw1 -- h2."""
+    """Return the fabric h1 -- sw1 -- h2 with links of this speed."""
     builder = FabricBuilder("pair")
     hosts = builder.add_nodes(NodeKind.HCA, ["h1", "h2"], n_ports=1, vendor_id=0x2C9)
     switch = builder.add_nodes(NodeKind.SWITCH, ["sw1"], n_ports=2, vendor_id=0x2C9)
@@ -42,14 +42,14 @@ def carrier_of(fabric: Fabric) -> LocalCarrier:
 
 
 def views(carrier: LocalCarrier) -> dict[str, set[str]]:
-    """The label of h1's link, by everybody who can name it."""
+    """Return the labels of h1's link by the fabric, the subnet manager, and ibnetdiscover."""
     devices = carrier._subnet.devices
     now, managed = faults.fabric_now(devices), make_view(walk(carrier)).fabric.links
     lines = set(zip(managed.speed.tolist(), managed.width.tolist(), strict=True))
     by_sm = {speeds()[item].label(width) for item, width in lines}
     by_tool = set(re.findall(r" (\d+x\w+)$", tool("ibnetdiscover")(carrier, []), re.M))
     if LinkSpeed.FDR10.name in now.find_port("h1/1").link.label:
-        by_sm = by_tool  # PortInfo says QDR, and the subnet manager asks for nothing else
+        by_sm = by_tool  # PortInfo reports QDR, and the subnet manager reads no other attribute
     return {"fabric": {now.find_port("h1/1").link.label}, "ibnetdiscover": by_tool, "subnet manager": by_sm}
 
 
@@ -97,7 +97,7 @@ def test_speed_unknown_to_portinfo_runs_as_cabled():
 
 
 def test_every_set_of_speeds_is_told_apart_in_the_fields():
-    """There and back; each speed is in one field, and widths go by lanes."""
+    """Encoding is reversible: each speed is in one field, and widths are lane counts."""
     assert all(join_speeds(*split_speeds(speeds)) == speeds for speeds in range(512))
     assert all(sum(map(bool, split_speeds(item))) == 1 for item in LinkSpeed)
     assert {lanes: LANES[width] for lanes, width in WIDTHS.items()} == {1: 1, 2: 2, 4: 4, 8: 8, 12: 12}

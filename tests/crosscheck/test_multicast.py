@@ -1,7 +1,7 @@
-"""Multicast: who gets a copy, over which links, on which VLs, with what counters, is the same hop by hop and in time.
+"""Multicast: receivers, links, VLs and counters are the same hop by hop and in the packet engine.
 
 A subnet manager brings up a fabric with partitions, QoS and faults drawn at random, and hosts join groups. Then
-packets for a group go from some members, hop by hop as real bytes (`mad.packets`), and as messages of the engine.
+some members send packets to a group, hop by hop as real bytes (`mad.packets`), and as messages of the engine.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ SPECS = [
     "star:hosts=5",
 ]
 SIZE_BYTES = 600
-FIRST_GROUP = 0xFF12_401B << 96 | 0xFFFF_FFFF  # of IPv4's broadcast, but for the P_Key
+FIRST_GROUP = 0xFF12_401B << 96 | 0xFFFF_FFFF  # IPv4's broadcast group, without the P_Key
 
 
 def is_host(fabric: Fabric, slot: int) -> bool:
@@ -49,7 +49,7 @@ def is_host(fabric: Fabric, slot: int) -> bool:
 
 
 class Host(LocalCarrier):
-    """Its subnet manager is in this thread, and takes a step whenever somebody waits for an answer."""
+    """A host's carrier; the subnet manager in this thread takes a step whenever the host waits for an answer."""
 
     def __init__(self, net: ManagedSubnet, slot: int) -> None:
         super().__init__(net.subnet, slot, sleep=net.clock.sleep)
@@ -76,10 +76,10 @@ class Running:
         self.devices = self.net.devices
         between = [slot for slot in ends if slot not in self.hosts and fabric.ports.peer[slot] not in self.hosts]
         self.between = random.sample(between, min(len(between), random.randint(0, 3)))
-        if self.between and random.random() < 0.5:  # one that the subnet manager hears of
+        if self.between and random.random() < 0.5:  # a fault that the subnet manager detects
             faults.pull_cable(self.devices, self.between.pop())
             self.net.settle()
-        self.members: dict[int, MCMemberRecord] = {}  # by slot; of one group at a time
+        self.members: dict[int, MCMemberRecord] = {}  # by slot, for one group at a time
 
     def _partitions(self) -> str:
         lines = ["Default=0x7fff, ipoib : ALL=full, SELF=full ;"]
@@ -102,15 +102,15 @@ class Running:
             carrier.close()
             if member is not None:
                 self.members[slot] = member
-        for _ in range(20):  # it plants the tree
+        for _ in range(20):  # until it has built the tree
             self.net.manager.step()
 
     def some(self) -> list[int]:
-        """Members; the fewer, the sooner done."""
+        """Return a few members, to save time."""
         return list(self.members)[:3]
 
     def p_key(self, slot: int) -> int:
-        """Return the P_Key of the group, as the port has it."""
+        """Return the port's P_Key for the group."""
         keys = self.devices.keys(slot)
         return keys[matching_key(keys, self.members[slot].p_key)]
 
@@ -125,7 +125,7 @@ class Running:
         return carry(self.devices, slot, Packet(headers, bytes(SIZE_BYTES)).pack())
 
     def now(self) -> Fabric:
-        """A snapshot, with counters of its own and what members know of the group."""
+        """Return a snapshot with its own counters and the members' paths to the group."""
         left = faults.fabric_now(self.devices)
         recorded = list(self.members.items())
         left.tables.paths = HostPaths.of(
@@ -165,7 +165,7 @@ def assert_the_same(running: Running, slot: int) -> None:
     created = plan(snapshot, to_group([slot], mlid), RunOptions())
     vls = created.trees.branches.queue % int(created.state.run.n_vls[0])
     vl_at = dict(zip(created.trees.slot.tolist(), vls.tolist(), strict=True))
-    for end, vl in zip(fate.delivered, fate.vls, strict=True):  # a switch can get several, on several ports
+    for end, vl in zip(fate.delivered, fate.vls, strict=True):  # a switch can receive several, on several ports
         assert vl == vl_at.get(end, vl)
 
 

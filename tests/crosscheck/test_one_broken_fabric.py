@@ -1,4 +1,4 @@
-"""A fabric with faults: all views agree where and why a packet stops, and a sweep repairs the same in all."""
+"""A fabric with faults: all views agree where and why a packet is dropped, and a sweep repairs it in all views."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ WAYS_DOWN = ["1xSDR", "4xSDR", "1xEDR", "2xHDR", "4xQDR"]
 
 
 class Breaker:
-    """Breaks and mends what the subnet manager does not need to be heard."""
+    """A source of random faults and repairs, away from the subnet manager's own cable."""
 
     def __init__(self, running: Running) -> None:
         self.devices, self.random = running.devices, running.random
@@ -76,11 +76,11 @@ def test_breakage_and_repair_by_a_sweep_are_the_same_for_all(spec, seed, tmp_pat
         views.assert_same(running)
 
 
-# -- what MADs write --------------------------------------------------------------------------------------------------
+# -- faults by MADs ----------------------------------------------------------------------------------------------------
 
 
 def write(running: Running, attribute: SmpAttribute, slot: int, modifier: int, data: bytes) -> None:
-    """A Set to the node of a port, as if from its own port 0."""
+    """Send a Set to the node of a port, as if from its own port 0."""
     smp = DirectedSmp(method=Method.SET, attribute_id=attribute, attribute_modifier=modifier, data=data)
     answer = running.net.subnet.send(running.devices.own_slot(slot), smp.raw)
     assert answer is not None
@@ -95,13 +95,13 @@ def set_port(running: Running, slot: int, **changes: int) -> None:
 
 
 def disturb(running: Running, what: str) -> None:
-    """Something on the way of a few pairs that no packet with its P_Key, SL and size gets past."""
+    """Write, on the paths of a few pairs, a setting that drops packets with their P_Key, SL and size."""
     devices, random = running.devices, running.random
     for pair in random.sample(list(running.row), min(len(running.row), 6)):
         source, arguments = running.packet(pair)
         way = running.way(pair)
         hops = [at for at, vl in enumerate(way.vls) if what != "OperationalVLs" or vl]
-        if not hops:  # an earlier one is in its way, or it is on VL 0
+        if not hops:  # an earlier fault drops the packet, or its path is on VL 0
             continue
         at = random.choice(hops)
         out, came = way.out[at], devices.cable[way.out[at - 1]] if at else NONE
@@ -154,11 +154,11 @@ def test_mad_settings_stop_packets_for_the_same_reason_everywhere(what, reasons,
     views.assert_check_agrees(now)
 
 
-# -- who says what ----------------------------------------------------------------------------------------------------
+# -- comparison --------------------------------------------------------------------------------------------------------
 
 
 def assert_same_reasons(running: Running) -> set[Reason]:
-    """Compare how a full packet ends in each view, for all pairs with a path record; return the reasons."""
+    """Compare the result of a full packet in each view, for all pairs with a path record; return the reasons."""
     devices, now = running.devices, faults.fabric_now(running.devices)
     fates = {}
     for pair in running.row:
@@ -183,9 +183,7 @@ def assert_same_reasons(running: Running) -> set[Reason]:
 
 
 def assert_engines_refuse(running: Running, now: Fabric, fates: dict[Pair, tuple[int, Reason]]) -> None:
-    """Check that the engines refuse before their clock starts, with the place and the reason of one of the two
-    directions.
-    """
+    """Check that the engines refuse before they run, with the place and the reason of one of the two directions."""
     now = now.configured(copy.copy(now.tables))
     now.tables.paths = running.paths_at([running.slots[slot] for slot in running.rows])
     for pair in [pair for pair in fates if pair[::-1] in fates][:10]:

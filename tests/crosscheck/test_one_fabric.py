@@ -1,8 +1,8 @@
 """All views of one fabric agree on reachability, VLs and counters.
 
 A subnet manager brings up a fabric with partitions, QoS and faults drawn at random. Then the subnet administrator,
-packets hop by hop, the way that an adapter writes along, the packet engine, the flow engine and `weft check` are asked
-of pairs of hosts.
+packets hop by hop, the path of an adapter's shared-memory writes, the packet engine, the flow engine and `weft check`
+are compared for pairs of hosts.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def test_every_view_of_a_slice_of_a_real_fabric_is_of_the_same_fabric(dump, seed
 )
 def test_packets_that_switches_send_where_they_like_take_ports_of_the_groups(spec, seed, tmp_path) -> None:
     random = Random(seed)
-    engines = ("fat-tree", "up-down")  # in others a group is parallel links
+    engines = ("fat-tree", "up-down")  # in other engines a group has only parallel links
     running = Running(views.fabric_called(spec), random, tmp_path, adaptive_routing=True, routing_engine=engines)
     faults.pull_cable(running.devices, random.choice(views.between_switches(running.devices)))
     running.net.settle()

@@ -1,4 +1,4 @@
-"""Two P_Keys match, or not, by one rule, whoever asks: here against the standard's sentence, for all of 65,536 keys."""
+"""All checks of P_Keys use one rule; these tests compare it with the standard's, for all 65,536 keys."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ALL = np.arange(1 << 16)
 
 
 def by_the_standard(one: int, other: int) -> bool:
-    """IBA 1.5, 10.9.3: equal low 15 bits that are not all 0, and at least one of the top bits set."""
+    """Match by IBA 1.5, 10.9.3: equal low 15 bits that are not all 0, and at least one of the top bits set."""
     return one % 0x8000 == other % 0x8000 and one % 0x8000 > 0 and (one >= 0x8000 or other >= 0x8000)
 
 
@@ -42,9 +42,7 @@ def test_numbers_arrays_and_kernels_match_alike(key):
 
 @pytest.mark.parametrize("key", KEYS, ids=hex)
 def test_ports_paths_and_tables_let_the_same_keys_through(key):
-    """The checks are those of a packet at a port, of two communicating ports, and of the subnet administrator's
-    records.
-    """
+    """Checks: of a packet at a port, of two communicating ports, and of the subnet administrator's records."""
     for item in (*KEYS, *range(0, 1 << 16, 997), key ^ 0x8000):
         expected = by_the_standard(item, key)
         assert (matching_key([key], item) != NONE) == expected

@@ -1,4 +1,4 @@
-"""Packets and flows: where theory says that they agree, they do; where it says that they differ, they do that too."""
+"""The packet engine and the flow engine agree, and differ, where theory predicts it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def run_both(fabric, traffic, **options):
 
 
 def check_same(fabric, traffic, **options):
-    """Every message at the same picosecond, every byte by the same port."""
+    """Assert that every message has the same times in picoseconds, and every byte the same port."""
     packet, flow = run_both(fabric, traffic, **options)
     for name in ("start_ps", "finish_ps", "acked_ps"):
         assert getattr(flow, name).tolist() == getattr(packet, name).tolist(), name
@@ -48,21 +48,21 @@ def check_same(fabric, traffic, **options):
 
 
 def check_near(fabric, traffic, part, **options):
-    """Every message within a part of its time."""
+    """Assert that every message's time agrees within a relative tolerance."""
     packet, flow = run_both(fabric, traffic, **options)
     assert flow.latency_ps == pytest.approx(packet.latency_ps, rel=part)
     assert flow.use.xmit_bytes.tolist() == packet.use.xmit_bytes.tolist()
 
 
 def ring(fabric, size_bytes, steps):
-    """Each host sends to the next what it got from the one before."""
+    """Return a ring: in each step every host sends to the next the data that it received in the step before."""
     hosts = host_ports(fabric)
     n = len(hosts)
     after = [[] if i < n else [(i // n - 1) * n + (i - 1) % n] for i in range(n * steps)]
     return Traffic.make(np.tile(hosts, steps), np.tile(np.roll(hosts, -1), steps), size_bytes, after=after)
 
 
-# -- the same ---------------------------------------------------------------------------------------------------------
+# -- equal times -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("switching", ["cut-through", "store-and-forward"])
@@ -87,7 +87,7 @@ def test_memory_and_mtu_cost_the_same(options):
 
 @pytest.mark.parametrize("network", ["roce", "roce-v1", "tcp"])
 def test_a_message_alone_finishes_at_the_same_picosecond_on_ethernet(network):
-    """The same hash picks the same path. One TCP connection is held by its cores, which no window is too small for."""
+    """The same hash selects the same path. A TCP connection is limited by its cores, not by its window."""
     fabric = routed(ETHERNET)
     for size_bytes in (1, 9_000, 1_000_000):
         check_same(fabric, Traffic.of(fabric, [("h1", "h16", size_bytes)]), network=network)
@@ -96,10 +96,10 @@ def test_a_message_alone_finishes_at_the_same_picosecond_on_ethernet(network):
 @pytest.mark.parametrize("outstanding", [0, 1, 4])
 @pytest.mark.parametrize("size_bytes", [8, 65_536])
 def test_messages_of_one_queue_pair_follow_each_other_alike(size_bytes, outstanding):
-    """Message rate, reading from memory, and the window of messages not acknowledged."""
+    """Limits are the message rate, memory reads, and the window of unacknowledged messages."""
     fabric = routed(TREE)
     packet, flow = run_both(fabric, Traffic.of(fabric, [("h1", "h16", size_bytes)] * 40, outstanding=outstanding))
-    assert np.abs(flow.finish_ps - packet.finish_ps).max() <= packet.packets / 2  # each is rounded to a picosecond
+    assert np.abs(flow.finish_ps - packet.finish_ps).max() <= packet.packets / 2  # each packet is rounded to 1 ps
     assert flow.use.xmit_bytes.tolist() == packet.use.xmit_bytes.tolist()
 
 
@@ -107,11 +107,11 @@ def test_a_ring_of_small_messages_finishes_at_the_same_picosecond():
     check_same(routed(TREE), ring(routed(TREE), 1000, 20))
 
 
-# -- within a part ----------------------------------------------------------------------------------------------------
+# -- within a tolerance -----------------------------------------------------------------------------------------------
 
 
 def test_a_ring_with_dependencies_agrees():
-    """Measured: 0.013 % at most; acknowledgements, which flows do not carry, are the difference."""
+    """Measured: 0.013 % at most, due to acknowledgements, which flows do not have."""
     check_near(routed(TREE), ring(routed(TREE), 100_000, 10), 0.0005)
 
 
@@ -124,7 +124,7 @@ def test_a_shift_agrees(by):
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_a_permutation_by_static_routes_agrees(seed):
-    """Measured: 0.13 % with seed 1; two or more flows on one way up end packets apart, and fluids together."""
+    """Measured: 0.13 % with seed 1; flows that share an uplink end at different packets, fluid flows together."""
     fabric = routed(TREE)
     hosts = host_ports(fabric)
     order = np.random.default_rng(seed).permutation(len(hosts))
@@ -133,7 +133,7 @@ def test_a_permutation_by_static_routes_agrees(seed):
 
 @pytest.mark.parametrize("sizes", [(1, 1, 1, 1, 1), (1, 2, 3, 4, 5)])
 def test_queue_pairs_and_senders_that_share_a_link_agree_within_a_turn(sizes):
-    """Packets take turns, one or two of each, so equals end that much apart; fluids end together."""
+    """Packets alternate, one or two of each, so equal messages end that far apart; fluid flows end together."""
     fabric = routed(STAR)
     n = len(sizes)
     shorter, longer = (FlowEngine().run(fabric, Traffic.of(fabric, [("h2", "h1", size)])) for size in (40_960, 45_056))
@@ -150,20 +150,20 @@ def test_queue_pairs_and_senders_that_share_a_link_agree_within_a_turn(sizes):
     ("spec", "group_hosts"), [("dragonfly:p=2,a=4,h=2", 8), ("dragonfly+:p=2,leaves=2,spines=2,h=2,g=5", 4)]
 )
 def test_every_group_of_a_dragonfly_to_the_next_waits_for_its_own_link_only(spec, group_hosts, lmc):
-    """One link between two groups carries all: no packet waits for the link of the group where it arrives."""
+    """One link between two groups carries all packets: none waits for the link of its destination group."""
     fabric = route(weft.load(spec), RoutingOptions(engine="dragonfly", lmc=lmc)).fabric
     for by in (group_hosts, len(fabric.hcas) - group_hosts):
         packet, flow = run_both(fabric, shift(fabric, size_bytes=262_144, distance=by))
         assert packet.last_arrival_ps == pytest.approx(flow.last_arrival_ps, rel=0.01)
 
 
-# -- different --------------------------------------------------------------------------------------------------------
+# -- different times ---------------------------------------------------------------------------------------------------
 
 
 def test_a_victim_of_an_incast_waits_behind_it_as_packets_and_not_as_a_flow():
-    """Two messages of one leaf go up by the same cable. One ends in an incast: its packets fill the buffer of the spine
-    and stand before those of the other, which goes to an idle host. That is head-of-line blocking by credits; a fluid
-    passes, and gets what the other leaves."""
+    """Two messages from one leaf use the same uplink. One is part of an incast: its packets fill the spine's buffer and
+    block those of the other, which goes to an idle host (head-of-line blocking by credits). A fluid flow is not blocked
+    and gets the remaining bandwidth."""
     fabric = routed(TREE)
     incast = [(f"h{i}", "h1", 2_000_000) for i in (2, 3, 4, 5)]
     packet, flow = run_both(fabric, Traffic.of(fabric, [*incast, ("h6", victim_of(fabric, "h5", "h1"), 2_000_000)]))
@@ -173,7 +173,7 @@ def test_a_victim_of_an_incast_waits_behind_it_as_packets_and_not_as_a_flow():
 
 
 def victim_of(fabric, sender, receiver):
-    """A host of another leaf than both, whose packets leave the sender's leaf by the cable of those to the receiver."""
+    """Return a host of a third leaf, to which packets leave the sender's leaf by the same cable as to the receiver."""
     src, dst = (find_host_port(fabric, name) for name in (sender, receiver))
     tables, leaf_of = fabric.tables, fabric.ports.node[fabric.ports.peer[host_ports(fabric)]]
     leaf = fabric.ports.node[fabric.ports.peer[src]]
@@ -186,8 +186,8 @@ def victim_of(fabric, sender, receiver):
 
 
 def test_switches_share_by_input_and_flows_by_flow():
-    """Fifteen to one over a tree: a leaf gives each input the same part of the port, so each of the senders beside the
-    receiver gets as much as a cable that carries many. Fluids all get a fifteenth. The last ends at one time."""
+    """Fifteen to one over a tree: a leaf gives each input port an equal share, so a sender on the receiver's leaf gets
+    as much as an uplink that carries many. Fluid flows get a fifteenth each. The last message ends at the same time."""
     fabric = routed(TREE)
     packet, flow = run_both(fabric, Traffic.of(fabric, [(f"h{i}", "h1", 1_000_000) for i in range(2, 17)]))
     assert flow.last_arrival_ps == pytest.approx(packet.last_arrival_ps, rel=0.005)

@@ -22,7 +22,7 @@ from weft.sim.traffic import Operation, Traffic, Transport
 _SPEC = importlib.util.spec_from_file_location("packet_oracle", Path(__file__).with_name("oracle.py"))
 assert _SPEC is not None
 oracle = importlib.util.module_from_spec(_SPEC)
-sys.modules["packet_oracle"] = oracle  # dataclasses look their module up
+sys.modules["packet_oracle"] = oracle  # dataclasses look up their module
 assert _SPEC.loader is not None
 _SPEC.loader.exec_module(oracle)
 
@@ -39,7 +39,7 @@ def host_ports(fabric):
 
 
 def with_lanes(fabric, lanes, weights, high, limit):
-    """SL n takes VL n modulo `lanes`, with a weight for each and the last of them high priority too, or not."""
+    """Map SL n to VL n modulo `lanes`, with a weight for each VL; `high`: the last VL has high priority too."""
     fabric = fabric.subset()
     tables = fabric.tables
     tables.sl2vl = np.tile(np.arange(16) % lanes, (len(tables.sl2vl), 1)).astype(np.uint8)
@@ -68,7 +68,7 @@ def fabrics(draw):
         slowest = "1xEDR" if "EDR" in fabric.spec else draw(st.sampled_from(["1xHDR", "4xEDR"]))
         for host in draw(st.lists(st.sampled_from(["h1/1", "h2/1", "h3/1"]), unique=True)):
             fabric = faults.slow(fabric, host, slowest)
-    if not fabric.spec.startswith(("torus", "dragonfly")) and draw(st.booleans()):  # those need their own lanes
+    if not fabric.spec.startswith(("torus", "dragonfly")) and draw(st.booleans()):  # those need their own VLs
         weight = st.sampled_from([1, 3, 64, 255])
         weights = draw(st.one_of(st.just([]), st.lists(weight, min_size=3, max_size=3)))
         high = draw(st.sampled_from([0, 1, 200])) if weights else 0
@@ -121,7 +121,7 @@ def test_any_traffic_finishes_when_the_oracle_says(data):
 @pytest.mark.parametrize("buffer_bytes", [0, 4160, 9_000])
 @pytest.mark.parametrize("shape", ["fat-tree:hosts=16,radix=8", "torus:6x6"])
 def test_a_shift_by_every_distance_finishes_when_the_oracle_says(shape, buffer_bytes, stored):
-    """Every link is busy, both ways, and credits run out."""
+    """Every link is busy in both directions, and credits run out."""
     fabric = routed(shape)
     hosts = np.array(host_ports(fabric))
     for distance in (1, 5, len(hosts) // 2):
@@ -135,7 +135,7 @@ def test_a_shift_by_every_distance_finishes_when_the_oracle_says(shape, buffer_b
     "shape", ["dragonfly:p=2,a=4,h=1", "dragonfly+:p=2,leaves=2,spines=2,h=2,g=3", "torus:5x3", "hyperx:3x3,hosts=2"]
 )
 def test_detours_finish_when_the_oracle_says(shape, paths):
-    """All hosts of a group or a switch send to the next one, so that queues grow and detours pay off."""
+    """All hosts of a group or a switch send to the next group or switch, so that queues grow and detours pay off."""
     fabric = routed(shape)
     hosts = np.array(host_ports(fabric))
     together = {"dragonfly": 8, "dragonfly+": 4, "hyperx": 2}.get(shape.split(":")[0], 3)

@@ -1,8 +1,8 @@
-"""RC in the adapter and in the packet engine: with the same packet lost, the same packets go over the wire again.
+"""RC in the adapter and in the packet engine: if the same packet is lost, both retransmit the same packets.
 
-The messages fit into what is under way before an answer can be back, so that time has no part in it: go-back-N sends
-all from the first that is missing after a NAK, or from the first that is not acknowledged after a timeout. A responder
-answers every duplicate, as Linux's rxe does.
+All packets are in flight before the first answer returns, so that timing does not matter: go-back-N resends from the
+first missing packet after a NAK, or from the first unacknowledged one after a timeout. A responder answers every
+duplicate, as Linux's rxe does.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NOBODY = -1
 
 
 def by_the_adapter(data: int, ack: int) -> tuple[int, int]:
-    """Data packets and answers on the wire until all is done, if this one and this acknowledgement do not arrive."""
+    """Return the numbers of data packets and answers sent if this data packet and this acknowledgement are lost."""
     counts = {True: 0, False: 0}
 
     def fate(packet):
@@ -45,7 +45,7 @@ def by_the_adapter(data: int, ack: int) -> tuple[int, int]:
 
 
 def by_the_engine(data: int, ack: int, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
-    fabric = faults.degrade(route(weft.load("star:hosts=2")).fabric, "h1/1", 1e-15)  # so that losses are looked for
+    fabric = faults.degrade(route(weft.load("star:hosts=2")).fabric, "h1/1", 1e-15)  # so that losses are simulated
     plan, local = engine.plan, fabric.find_port("h1/1").slot
 
     def with_loss(*given):
@@ -53,7 +53,7 @@ def by_the_engine(data: int, ack: int, monkeypatch: pytest.MonkeyPatch) -> tuple
         plugs, size_bytes = result.state.plugs, result.state.size_bytes
         message, own = result.posting.messages[0], int(result.wiring.port_of_slot[local])
         kinds = [message.first, *[message.full] * (PACKETS - 2), message.last] * MESSAGES
-        plugs.clean_bytes, plugs.bytes_per_error = FAR, FAR  # once each
+        plugs.clean_bytes, plugs.bytes_per_error = FAR, FAR  # one loss each
         if data != NOBODY:
             plugs.clean_bytes[plugs.peer[own]] = int(size_bytes[kinds[: data + 1]].sum()) - 1
         if ack != NOBODY:

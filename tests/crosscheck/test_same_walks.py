@@ -1,7 +1,7 @@
-"""Kernels with a walk of their own, on tables as wild as anybody may write them: each goes as `fabric.forwarding` says.
+"""Kernels with their own forwarding loops agree with `fabric.forwarding`, on arbitrary random tables.
 
-The packet engine and the flow engine look into the tables for every hop, `weft check` walks all pairs at once and
-`routing.quality` counts flows. Of pairs that arrive they say the same ports and VLs; the others each refuses.
+The packet engine and the flow engine read the tables for every hop, `weft check` walks all pairs at once and
+`routing.quality` counts flows. For pairs that arrive they use the same ports and VLs; all of them refuse other pairs.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from weft.sim.packet.switch import out_queue, pick_port
 from weft.sim.traffic import Traffic, Transport
 
 SPECS = ["fat-tree:hosts=12,radix=4,levels=3", "torus:4x3", "dragonfly:p=2,a=3,h=1", "hyperx:3x3", "random:61"]
-APART_PS = 1_000_000_000  # nobody waits for another
+APART_PS = 1_000_000_000  # no packet waits for another
 Pair = tuple[int, int]
-Ways = dict[Pair, list[tuple[int, int]]]  # slots by which a packet leaves, each with its VL
+Ways = dict[Pair, list[tuple[int, int]]]  # by pair: output slots with their VLs
 
 
 def digest(ways: Ways) -> str:
-    """Short enough to be seen in a message; of pairs in any order."""
+    """Return a short digest of paths for failure messages, independent of the order of pairs."""
     return hashlib.sha256(repr(sorted(ways.items())).encode()).hexdigest()[:16]
 
 
@@ -46,7 +46,7 @@ def digest(ways: Ways) -> str:
 
 
 def wild(spec: str, seed: int) -> Fabric:
-    """Cables pulled that tables still lead to, entries and lanes that nobody wanted."""
+    """Return a fabric whose tables use pulled cables and have random entries and VLs."""
     random, rng = Random(seed), np.random.default_rng(seed)
     fabric = route(views.fabric_called(spec), RoutingOptions(engine="min-hop")).fabric
     between = [port for port in fabric.links.a.tolist() if not views.is_host(fabric, port)]
@@ -56,7 +56,7 @@ def wild(spec: str, seed: int) -> Fabric:
     tables = fabric.tables
     tables.path_sl = rng.integers(0, 4, tables.lft.shape).astype(np.uint8)
     tables.sl2vl[:] = rng.choice([0, 1, 2, 3], tables.sl2vl.shape)
-    for row, node in enumerate(fabric.of_kind(NodeKind.SWITCH).tolist()):  # adapters send all on some VL
+    for row, node in enumerate(fabric.of_kind(NodeKind.SWITCH).tolist()):  # adapters send every SL on some VL
         first, last = int(tables.first_pair[node]), int(fabric.nodes.n_ports[node])
         pairs = tables.sl2vl[first : first + (last + 1) ** 2]
         pairs[rng.random(pairs.shape) < 0.01] = MANAGEMENT_VL
@@ -91,13 +91,13 @@ def level(fabric: Fabric, a: int, b: int) -> int:
 
 
 def traffic(pairs: list[Pair]) -> Traffic:
-    """A packet for each, one after the other."""
+    """Return one packet for each pair, in sequence."""
     src, dst = np.array(pairs).T
     return Traffic.make(src, dst, 64, start_ps=np.arange(len(pairs)) * APART_PS, transport=Transport.UC)
 
 
 def ports_of(ways: Ways, fabric: Fabric) -> list[int]:
-    """[slot] -> packets that leave by it."""
+    """Return the number of packets that leave by each slot."""
     count = np.zeros(len(fabric.ports), np.int64)
     for way in ways.values():
         np.add.at(count, [slot for slot, _ in way], 1)
@@ -112,11 +112,11 @@ def fabric(request) -> Fabric:
     return wild(*request.param)
 
 
-# -- each -------------------------------------------------------------------------------------------------------------
+# -- kernels -----------------------------------------------------------------------------------------------------------
 
 
 def by_packets(fabric: Fabric, pairs: list[Pair]) -> Ways:
-    """Return the paths as the packet engine's switches look them up for every packet: from queue to queue."""
+    """Return the paths that the packet engine's switches look up for every packet, from queue to queue."""
     result = packet_plan.plan(fabric, traffic(pairs), Options())
     s, bits, ways = result.state, int(result.state.run.vl_bits[0]), {}
     for pair, message in zip(pairs, s.messages, strict=True):
@@ -153,7 +153,7 @@ def by_flows(fabric: Fabric, pairs: list[Pair]) -> Ways:
 
 
 def both_ways(ways: Ways) -> Ways:
-    """An engine wants the way back too."""
+    """Return the paths of pairs that also have a reverse path, which the engines need."""
     return {pair: way for pair, way in ways.items() if pair[::-1] in ways}
 
 
@@ -192,7 +192,7 @@ def test_check_counts_who_arrives_and_over_how_many_links(fabric) -> None:
 
 
 def test_quality_loads_the_ports_of_the_way_and_refuses_who_has_none(fabric) -> None:
-    """It looks at ports alone: a lane that drops is not its business."""
+    """It considers ports only, not VLs that drop packets."""
     ways, lost = walked(fabric, lanes=False)
     network = _Network(fabric)
     number = {int(slot): at for at, slot in enumerate(network.host)}

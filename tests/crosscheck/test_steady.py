@@ -1,4 +1,4 @@
-"""A steady load held to the packet engine and the flow engine, where they must agree."""
+"""The model of steady load against the packet engine and the flow engine, where they must agree."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def job(fabric, pattern, hosts):
 
 
 def stream_gbit_s(fabric, dst, messages, seeds):
-    """Return the packet engine's throughput from h1, message after message."""
+    """Return the packet engine's throughput from h1 with one message after another."""
     traffic = Traffic.of(fabric, [("h1", dst, MESSAGE_BYTES)] * messages)
     ends_ps = [PacketEngine().run(fabric, traffic, Options(seed=seed)).finish_ps.max() for seed in range(seeds)]
     return messages * MESSAGE_BYTES * 8_000 / float(np.mean(ends_ps))

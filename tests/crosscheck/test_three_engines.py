@@ -1,4 +1,4 @@
-"""Packets, flows and closed forms: where theory has one answer all three give it, and where closed forms stop."""
+"""Packets, flows and closed forms agree where theory has one answer; and the limits of closed forms."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def packet_ps(fabric):
 
 
 def check_same(fabric, traffic, **options):
-    """Every message at the same picosecond, every byte by the same port, in all three."""
+    """Assert that all three engines give every message the same picosecond and every byte the same port."""
     packet, *rest = run_all(fabric, traffic, **options)
     for other in rest:
         for name in ("start_ps", "finish_ps", "acked_ps"):
@@ -57,7 +57,7 @@ def check_same(fabric, traffic, **options):
 
 
 def check_near(fabric, traffic, *, rounding_ps, part, **options):
-    """Closed forms are flows but for rounding; packets agree within a part of every message's time."""
+    """Assert that closed forms equal flows except for rounding, and packets within a relative tolerance per message."""
     packet, flow, closed = run_all(fabric, traffic, **options)
     assert np.abs(closed.finish_ps - flow.finish_ps).max() <= rounding_ps
     assert closed.latency_ps == pytest.approx(packet.latency_ps, rel=part)
@@ -65,7 +65,7 @@ def check_near(fabric, traffic, *, rounding_ps, part, **options):
 
 
 def twice(once, apart_ps):
-    """The same traffic again, so much later."""
+    """Return the traffic and a copy of it that starts `apart_ps` later."""
     n, arcs = len(once), len(once.after)
     return Traffic.make(
         *(np.tile(column, 2) for column in (once.src, once.dst, once.size_bytes)),
@@ -96,7 +96,7 @@ def test_memories_and_processors_on_the_way_cost_the_same(options):
 
 @pytest.mark.parametrize("switching", ["cut-through", "store-and-forward"])
 def test_a_chain_of_messages_is_the_sum_of_its_links(switching):
-    """Each waits for the one before and a pause; the slowest cable stands in the middle."""
+    """Each waits for the message before and a pause; the slowest cable is in the middle."""
     fabric = faults.slow(routed(STAR), "h3/1", "1xHDR")
     rows = [("h1", "h2", 50_000), ("h2", "h3", 50_000), ("h3", "h4", 50_000)]
     check_same(fabric, Traffic.of(fabric, rows, after=[[], [0], [1]], delay_ps=[0, 700, 70]), switching=switching)
@@ -104,7 +104,7 @@ def test_a_chain_of_messages_is_the_sum_of_its_links(switching):
 
 @pytest.mark.parametrize("senders", [["h2"] * 5, ["h2", "h3", "h4", "h5", "h6"]])
 def test_n_equal_flows_on_one_link_take_n_times_as_long(senders):
-    """The flows are queue pairs of one adapter, or an incast. Packets end one turn apart, the last with the rest."""
+    """The flows are queue pairs of one adapter, or an incast. Packets end one turn apart, the last at the same time."""
     fabric = routed(STAR)
     n, beta_ps = len(senders), packet_ps(fabric)
     traffic = Traffic.of(fabric, [(sender, "h1", 100 * 4096) for sender in senders], qp=list(range(n)))
@@ -148,9 +148,7 @@ def test_a_permutation_without_conflicts_runs_as_if_each_were_alone(by):
 
 
 def test_a_permutation_of_equal_messages_ends_with_its_most_loaded_link():
-    """Static routes have conflicts: no flow on that link gets more than its equal share, in any of the three
-    engines.
-    """
+    """Static routes have conflicts: in all three engines no flow on that link gets more than its equal share."""
     fabric = routed(TREE)
     hosts = host_ports(fabric)
     order = np.random.default_rng(1).permutation(len(hosts))
@@ -161,7 +159,7 @@ def test_a_permutation_of_equal_messages_ends_with_its_most_loaded_link():
 
 
 def test_a_spread_permutation_runs_as_if_each_were_alone():
-    """Any permutation of any sizes, if every flow takes an even part of every spine: they share without a loss."""
+    """This holds for any permutation and any sizes if every flow is spread evenly over all spines."""
     fabric = routed(TREE)
     hosts = host_ports(fabric)
     order = np.random.default_rng(1).permutation(len(hosts))
@@ -184,7 +182,7 @@ def test_message_that_starts_as_another_ends_has_the_whole_link():
 
 
 def test_a_ring_all_reduce_is_its_steps_one_after_the_other():
-    """2 (n - 1) times what one chunk takes alone: Patarasuk and Yuan's closed form."""
+    """2 (n - 1) times the time of one chunk alone: Patarasuk and Yuan's closed form."""
     fabric = routed(STAR)
     traffic = program_traffic(ring_all_reduce(8), place(fabric), 1 << 20)
     _, closed = check_near(fabric, traffic, rounding_ps=0, part=0.0001)
@@ -194,7 +192,7 @@ def test_a_ring_all_reduce_is_its_steps_one_after_the_other():
 
 
 def test_a_slow_cable_holds_the_whole_ring():
-    """Every step meets what the steps before have left that cable to do: waves do not forget."""
+    """In every step the cable still has data of the steps before: waves keep their backlog."""
     fabric = faults.slow(routed(STAR), "h2/1", "1xHDR")
     traffic = program_traffic(ring_all_reduce(8), place(fabric), 1 << 20)
     _, closed = check_near(fabric, traffic, rounding_ps=14, part=0.001)
@@ -202,7 +200,7 @@ def test_a_slow_cable_holds_the_whole_ring():
 
 
 def test_slices_down_a_chain_follow_each_other():
-    """All slices of one link have the same depth: one wave, in which they come one by one."""
+    """All slices on a link have the same depth: they are one wave, in which they arrive one by one."""
     fabric = routed(STAR)
     traffic = program_traffic(chain_broadcast(8, 16), place(fabric), 1 << 21)
     _, closed = check_near(fabric, traffic, rounding_ps=16, part=0.001)
@@ -212,20 +210,20 @@ def test_slices_down_a_chain_follow_each_other():
 @pytest.mark.parametrize("outstanding", [0, 1, 4])
 @pytest.mark.parametrize("size_bytes", [8, 65_536])
 def test_messages_of_one_queue_pair_follow_each_other_alike(size_bytes, outstanding):
-    """Message rate, reading from memory, and the window of messages not acknowledged."""
+    """Limits are the message rate, memory reads, and the window of unacknowledged messages."""
     fabric = routed(TREE)
     for operation in (Operation.WRITE, Operation.READ):
         rows = [("h1", "h16", size_bytes)] * 40
         traffic = Traffic.of(fabric, rows, outstanding=outstanding, operation=operation)
         packet, flow, closed = run_all(fabric, traffic)
         assert np.abs(closed.finish_ps - flow.finish_ps).max() <= len(rows)  # flows round each message
-        rounded_ps = packet.packets / 2 if operation is Operation.WRITE else packet_ps(fabric)  # requests meet packets
+        rounded_ps = packet.packets / 2 if operation is Operation.WRITE else packet_ps(fabric)  # requests delay packets
         assert np.abs(closed.finish_ps - packet.finish_ps).max() <= rounded_ps
         assert closed.use.xmit_bytes.tolist() == packet.use.xmit_bytes.tolist()
 
 
 def test_two_queue_pairs_share_a_port_message_by_message():
-    """The k-th messages of both end together, as if each had half of the port from the beginning."""
+    """The k-th messages of both end together, as if each queue pair had half of the port from the start."""
     fabric = routed(STAR)
     traffic = Traffic.of(fabric, [("h2", "h1", 65_536)] * 40, qp=[0, 1] * 20)
     _, flow, closed = run_all(fabric, traffic)
@@ -252,12 +250,12 @@ def test_a_stopped_run_says_what_has_arrived_and_what_was_sent():
     assert np.abs(closed.use.xmit_bytes - flow.use.xmit_bytes).max() <= 4096
 
 
-# -- where closed forms stop ------------------------------------------------------------------------------------------
+# -- limits of closed forms --------------------------------------------------------------------------------------------
 
 
 def test_closed_form_gives_no_bandwidth_of_a_limited_message_to_others():
-    """Two to one, the first by a cable of an eighth of the rate. The second gets half of the receiver's port here, and
-    seven eighths in truth: too long, by no more than the number that share the port. The last is exact."""
+    """Two to one, the first over a cable with an eighth of the rate. Closed forms give the second half of the last
+    link instead of seven eighths: too long, at most by a factor of the number of sharers. The last message is exact."""
     fabric = faults.slow(routed(STAR), "h2/1", "1xHDR")
     packet, flow, closed = run_all(fabric, Traffic.of(fabric, [("h2", "h1", 1_000_000), ("h3", "h1", 1_000_000)]))
     alone = analytic(fabric, Traffic.of(fabric, [("h3", "h1", 1_000_000)]))
@@ -269,20 +267,20 @@ def test_closed_form_gives_no_bandwidth_of_a_limited_message_to_others():
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_closed_form_never_underestimates_a_busy_link(seed):
-    """Random sizes and starts, one receiver: never too short, and exact for the last of all."""
+    """Random sizes and starts, one receiver: never too short, and exact for the last message."""
     fabric = routed(STAR)
     chance = np.random.default_rng(seed)
     rows = [(f"h{i % 7 + 2}", "h1", int(size)) for i, size in enumerate(chance.integers(1_000, 1_000_000, 20))]
     traffic = Traffic.of(fabric, rows, start_ps=chance.integers(100_000_000, size=20), qp=list(range(20)))
     _, flow, closed = run_all(fabric, traffic)
     later_ps = closed.finish_ps - flow.finish_ps
-    assert later_ps.min() >= -20  # flows round each time that rates change
+    assert later_ps.min() >= -20  # flows round at each change of rates
     assert later_ps.max() > 1_000_000
     assert closed.last_arrival_ps == pytest.approx(flow.last_arrival_ps, abs=100)  # another message may be the last
 
 
 def test_collectives_that_overlap_take_the_time_of_the_link_that_they_share():
-    """A collective that starts amid another of the same hosts, over a slow cable: their steps meet at other depths."""
+    """A collective starts during another of the same hosts, over a slow cable: their steps overlap at other depths."""
     fabric = faults.slow(routed(STAR), "h2/1", "1xHDR")
     once = program_traffic(ring_all_reduce(8), place(fabric), 1 << 20)
     _, flow, closed = run_all(fabric, twice(once, 30_000_000))

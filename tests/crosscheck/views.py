@@ -1,4 +1,4 @@
-"""A managed subnet drawn by a seed, and all who can be asked where its packets go, asked of the same pairs of hosts."""
+"""A random managed subnet by a seed, and the comparison of all views of its packets' paths, for the same pairs."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from weft.wire.sa_query import component_mask
 
 SIZE_BYTES = 600
 WORDS, PACKETS = Counter.PORT_XMIT_DATA_WORDS, Counter.PORT_XMIT_PKTS
-Pair = tuple[int, int]  # slots of the fabric that is left
+Pair = tuple[int, int]  # slots of the present fabric
 
 
 # -- fabrics ----------------------------------------------------------------------------------------------------------
@@ -50,7 +50,7 @@ Pair = tuple[int, int]  # slots of the fabric that is left
 
 @cache
 def fabric_called(name: str, folder: File | None = None) -> Fabric:
-    """A spec; `random:SEED`, which no rule has cabled; or `slice of DUMP:SEED`, of a dump in the folder."""
+    """Return the fabric of a spec, of `random:SEED`, or of `slice of DUMP:SEED`, for a dump in the folder."""
     kind, _, seed = name.rpartition(":")
     if kind == "random":
         return random_fabric(int(seed))
@@ -61,7 +61,7 @@ def fabric_called(name: str, folder: File | None = None) -> Fabric:
 
 
 def random_fabric(seed: int, switches: int = 9, hosts: int = 14, more: int = 9) -> Fabric:
-    """A tree of switches with more cables across it, some of them in parallel, of three speeds."""
+    """Return a tree of switches with `more` additional cables, some of them in parallel, of three speeds."""
     random, builder = Random(seed), FabricBuilder(f"random:{seed}")
     nodes = builder.add_nodes(NodeKind.SWITCH, [f"s{n}" for n in range(1, switches + 1)], n_ports=36)
     ends = builder.add_nodes(NodeKind.HCA, [f"h{n}" for n in range(1, hosts + 1)], n_ports=1)
@@ -80,7 +80,7 @@ def random_fabric(seed: int, switches: int = 9, hosts: int = 14, more: int = 9) 
 
 
 def slice_of(fabric: Fabric, seed: int, leaves: int = 4, hosts: int = 5, cores: int = 12) -> Fabric:
-    """A few leaves, some of their hosts, the switches above them and some of those above these."""
+    """Return a part of a fabric: a few leaves, some of their hosts, the switches above and some of the next tier."""
     random, ports = Random(seed), fabric.ports
     plugged = ports.peer >= 0
 
@@ -99,7 +99,7 @@ def slice_of(fabric: Fabric, seed: int, leaves: int = 4, hosts: int = 5, cores: 
     return fabric.subset(keep_nodes=np.isin(np.arange(len(fabric.nodes)), remaining))
 
 
-# -- a subnet that runs -----------------------------------------------------------------------------------------------
+# -- a running subnet --------------------------------------------------------------------------------------------------
 
 
 def is_host(fabric: Fabric, slot: int) -> bool:
@@ -111,14 +111,14 @@ def hosts_of(fabric: Fabric) -> list[int]:
 
 
 def between_switches(devices: Devices) -> list[int]:
-    """Slots at one end of each cable between two switches."""
+    """Return the slot at one end of each cable between two switches."""
     fabric, cable = devices.fabric, devices.cable
     ends = [slot for slot, far in enumerate(cable) if slot < far and not is_host(fabric, slot)]
     return [slot for slot in ends if not is_host(fabric, cable[slot])]
 
 
 def write_partitions(fabric: Fabric, random: Random, conf: File) -> None:
-    """Up to three tenants beside the default partition, in which all or the manager alone are full members."""
+    """Write up to three tenants and the default partition, where all ports or only the manager's are full members."""
     hosts, lines = hosts_of(fabric), [f"Default=0x7fff, ipoib : {random.choice(['ALL=full', 'ALL, SELF=full'])} ;"]
     for number in range(random.randint(0, 3)):
         members = random.sample(hosts, random.randint(1, len(hosts)))
@@ -129,13 +129,13 @@ def write_partitions(fabric: Fabric, random: Random, conf: File) -> None:
 
 
 class Running:
-    """A managed subnet, what hangs together in it, and what each host hears when it asks for its paths."""
+    """A managed subnet, its connected part, and the path records that each host receives."""
 
     left: Fabric
     slots: list[int]  # [slot of `left`] -> slot of the devices
-    place: dict[int, int]  # and back
-    rows: dict[int, Rows]  # slot of a host -> the PathRecords that it was told
-    row: dict[Pair, int]  # of `paths`, for pairs that have one
+    place: dict[int, int]  # the inverse
+    rows: dict[int, Rows]  # slot of a host -> its PathRecords
+    row: dict[Pair, int]  # row of `paths`, for pairs with a path record
 
     def __init__(self, fabric: Fabric, random: Random, folder: File, *, most_pairs: int = 200, **options) -> None:
         write_partitions(fabric, random, folder / "partitions.conf")
@@ -144,7 +144,7 @@ class Running:
             "qos": random.random() < 0.5,
             "partition_config_file": folder / "partitions.conf",
         }
-        fabric = fabric.subset()  # its tables and counters are this run's own
+        fabric = fabric.subset()  # this run has its own tables and counters
         self.net, self.random, self.most_pairs = ManagedSubnet(fabric, Options(**drawn | options)), random, most_pairs
         self.devices = self.net.devices
 
@@ -179,7 +179,7 @@ class Running:
         return path_rows(result[0][1])
 
     def packet(self, pair: Pair, size_bytes: int = SIZE_BYTES) -> tuple[int, dict[str, int]]:
-        """Port of the devices, and what forwarding asks of a packet with this payload as its host was told."""
+        """Return the sending slot and the arguments of forwarding for a packet by the host's path record."""
         row, lid = self.row[pair], self.left.tables.lid
         arguments = {"dlid": int(lid[pair[1]]), "sl": int(self.paths.sl[row]), "p_key": int(self.paths.p_key[row])}
         return self.slots[pair[0]], arguments | {"size_bytes": len(self.raw(pair, size_bytes)) - 2}
@@ -198,7 +198,7 @@ class Running:
         return not self.devices.erring.isdisjoint(way.out)
 
 
-# -- what each view says ----------------------------------------------------------------------------------------------
+# -- views -------------------------------------------------------------------------------------------------------------
 
 
 def assert_same(running: Running) -> None:
@@ -212,7 +212,7 @@ def assert_same(running: Running) -> None:
 
 
 def ways_of_packets(running: Running) -> dict[Pair, Path]:
-    """Hop by hop, counted at every port that it left by; the walk and its kernel say the same."""
+    """Send packets hop by hop and return their paths; counters, the walk and its kernel must agree."""
     devices, ways = running.devices, {}
     for pair in running.row:
         slot, arguments = running.packet(pair)
@@ -233,7 +233,7 @@ def ways_of_packets(running: Running) -> dict[Pair, Path]:
 
 
 def assert_adapters_agree(running: Running, ways: dict[Pair, Path]) -> None:
-    """The way that an adapter writes along, unless a cable on it errs: then there is none."""
+    """Assert that an adapter's shared-memory writes use the same path, or none if a cable on it has bit errors."""
     for pair, way in ways.items():
         slot, arguments = running.packet(pair)
         mtu_bytes = int(running.paths.mtu_bytes[running.row[pair]])
@@ -242,7 +242,7 @@ def assert_adapters_agree(running: Running, ways: dict[Pair, Path]) -> None:
 
 
 def assert_administrator_agrees(running: Running, ways: dict[Pair, Path]) -> None:
-    """The MTU and rate that it tells are the least of the ports on the way."""
+    """Assert that the MTU and rate of path records are the minimum of the ports on the path."""
     devices = running.devices
     records = {(slot, PathRecord.dlid.get(raw)): raw for slot, rows in running.rows.items() for raw in map(bytes, rows)}
     for pair, way in ways.items():
@@ -274,7 +274,7 @@ def _rate_gbit_s(devices: Devices, slot: int) -> float:
 
 
 def assert_nobody_else_is_reached(running: Running) -> None:
-    """Whom no path leads to, no key of the sender reaches, and no engine."""
+    """Assert that without a path record no key of the sender reaches a host, and the engines refuse."""
     devices, lid = running.devices, running.left.tables.lid
     rest = [pair for pair in running.pairs if pair not in running.row]
     for a, b in rest:
@@ -286,7 +286,7 @@ def assert_nobody_else_is_reached(running: Running) -> None:
 
 
 def refusals(fabric: Fabric, pair: Pair) -> dict[str, str]:
-    """Return the engines' refusals before their clock starts; nothing if they would run."""
+    """Return the engines' refusals before they run; empty if they would run."""
     output = {}
     traffic = Traffic.make(np.array(pair[:1]), np.array(pair[1:]), SIZE_BYTES, transport=Transport.UC)
     for name in ("packet", "flow"):
@@ -299,7 +299,7 @@ def refusals(fabric: Fabric, pair: Pair) -> dict[str, str]:
 
 
 def assert_engines_agree(running: Running, ways: dict[Pair, Path]) -> None:
-    """The ports that they count at are those of the packets; the buffers of their far ends fill."""
+    """Assert that the engines count at the packets' ports, and that the buffers at the far ends fill."""
     left, both = running.left, [pair for pair in ways if pair[::-1] in ways]
     if not both:
         return
@@ -329,14 +329,14 @@ def assert_engines_agree(running: Running, ways: dict[Pair, Path]) -> None:
 
 
 def ports_filled(made) -> set[int]:
-    """Run it: slots of the ports whose input buffers held a packet, on any VL."""
+    """Run the engine; return the slots of ports whose input buffers held a packet, on any VL."""
     run = _Run(made)
     run.finish(None)
     return set(made.wiring.slot[np.flatnonzero(run.state.buffers.held_peak)].tolist())
 
 
 def assert_check_agrees(left: Fabric) -> None:
-    """All pairs of hosts and LIDs: those that arrive, over how many links, and the lanes of switches that they take."""
+    """Assert the same reachability, link counts and VLs of switches by `weft check`, for all hosts and LIDs."""
     tables, verdict = left.tables, check(left, hosts_only=True)
     hosts = hosts_of(left)
     row = {slot: tables.switch_row[left.ports.node[left.ports.peer[slot]]] for slot in hosts}
@@ -352,7 +352,7 @@ def assert_check_agrees(left: Fabric) -> None:
 
 
 def assert_every_lid_leads_there(running: Running) -> None:
-    """A port with an LMC has several LIDs, and the administrator returns a path for each."""
+    """Assert that the administrator returns a path for each LID of a port with an LMC, and that it arrives."""
     devices, administrator = running.devices, running.net.manager.administrator
     lid, lmc = running.left.tables.lid, running.left.tables.lmc
     for pair in running.row:
@@ -376,11 +376,11 @@ def assert_every_lid_leads_there(running: Running) -> None:
             assert carry(devices, slot, Packet((lrh, bth, RETH()), b"").pack()).delivered == (end,)
 
 
-# -- ways that a switch may choose ------------------------------------------------------------------------------------
+# -- adaptive routing --------------------------------------------------------------------------------------------------
 
 
 def assert_choices_are_allowed(running: Running, pairs: list[Pair]) -> int:
-    """Ports that packets take which switches send where they like are those of the groups; how many had a choice."""
+    """Assert that adaptively routed packets use only ports of the groups; return the number of pairs with a choice."""
     left, chosen = running.left, 0
     for pair in pairs:
         src, dst = np.array(pair[:1]), np.array(pair[1:])
@@ -396,7 +396,7 @@ def assert_choices_are_allowed(running: Running, pairs: list[Pair]) -> int:
             assert result.report()["delivered"] == 1
             used = set(np.flatnonzero(result.use.xmit_packets).tolist())
             assert used <= allowed, (name, how)
-            if name == "flow":  # it spreads over all that there are
+            if name == "flow":  # flows spread over all ports
                 assert used == allowed
         way = walk_all(arrays(left), np.array([(pair[0], int(left.tables.lid[pair[1]]), 0, ANY, 64)]))
         chosen += len(allowed) > int(way.hops[0])
@@ -404,7 +404,7 @@ def assert_choices_are_allowed(running: Running, pairs: list[Pair]) -> int:
 
 
 def allowed_ports(left: Fabric, a: int, b: int) -> set[int]:
-    """All slots by which a packet may leave on its way, if every switch takes any port of the group."""
+    """Return all slots that a packet may leave by, if every switch may use any port of the group."""
     tables, result, todo = left.tables, {a}, [int(left.ports.peer[a])]
     lid = int(tables.lid[b])
     for at in todo:

@@ -1,4 +1,4 @@
-"""A fixture for tests that collect garbage."""
+"""A fixture for tests that run garbage collection."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ import pytest
 
 @pytest.fixture
 def few_objects() -> None:
-    """Exempt the objects of earlier tests from garbage collection: they are a million, and it takes a second."""
+    """A heap without old objects: garbage collection of a million of earlier tests would take a second."""
     gc.freeze()

@@ -17,7 +17,7 @@ _OUTER_BYTES = Ethernet.size + IPv4.size + UDP.size
 
 
 class Stranger:
-    """A plain socket of IPv4 at RoCE's port."""
+    """A plain IPv4 socket at RoCE's port."""
 
     def __init__(self, address: str) -> None:
         self.address = ipaddress.IPv4Address(address)
@@ -26,12 +26,12 @@ class Stranger:
         self.socket.settimeout(PATIENCE_S)
 
     def datagram(self, to: str, headers: tuple[Format, ...], payload: bytes = b"", identification: int = 0) -> bytes:
-        """A packet behind its UDP header."""
+        """Return a packet without its outer headers, up to that of UDP."""
         ip = IPv4(source=int(self.address), destination=int(ipaddress.IPv4Address(to)), identification=identification)
         return Packet((Ethernet(), ip, UDP(source_port=UDP_PORT), *headers), payload).pack()[_OUTER_BYTES:]
 
     def datagrams(self, to: str, segment: Segment, mtu_bytes: int) -> list[bytes]:
-        """Return the datagrams of a segment whose packets leave one by one."""
+        """Return the datagrams of a segment, one for each packet."""
         return [self.datagram(to, headers, payload) for headers, payload in encode(segment, mtu_bytes)]
 
     def send(self, to: str, datagram: bytes) -> None:

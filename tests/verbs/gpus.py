@@ -1,4 +1,4 @@
-"""Another process with a tensor, for tests and benchmarks: it registers it, connects, and does what it is told.
+"""A process for tests and benchmarks that registers a tensor, connects, and executes requests.
 
 python -m tests.verbs.gpus BYTES DEVICE      DEVICE: cuda or cpu; one request a line, one answer a line, in JSON
 """
@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def copied() -> Counter[str]:
-    """Bytes that the driver has copied for this process, by kind."""
+    """Return the bytes that the driver has copied for this process, by kind."""
     driver = in_use()
     return Counter(driver.copied_bytes) if driver is not None else Counter()
 
@@ -39,7 +39,7 @@ def attributes(node: Node, dest_qp_num: int) -> QPAttr:
 
 
 def request(mr: MR, opcode: int, far: tuple[int, int] | None = None, length: int = 0, offset: int = 0) -> SendWR:
-    """Return a request for the region or some bytes of it, from or to the same offset of the other: (address, rkey)."""
+    """Return a request for the region or a part of it; `far`: the address and rkey of the other region."""
     sg = [SGE(mr.buf + offset, length or mr.length, mr.lkey)]
     result = SendWR(num_sge=1, sg=sg, opcode=opcode, send_flags=IBV_SEND_SIGNALED)
     if far is not None:
@@ -48,7 +48,7 @@ def request(mr: MR, opcode: int, far: tuple[int, int] | None = None, length: int
 
 
 class Peer:
-    """The process, as its parent sees it."""
+    """The parent's handle of the process."""
 
     def __init__(self, nbytes: int, device: str = "cuda", **environment: str) -> None:
         env = os.environ | {"PYTHONPATH": os.pathsep.join((str(ROOT / "src"), str(ROOT)))} | environment
@@ -68,7 +68,7 @@ class Peer:
         return self.answer()
 
     def connect(self, node: Node) -> Any:
-        """A queue pair of ours with that of the process."""
+        """Return a queue pair of the node, connected to that of the process."""
         qp = node.qp(IBV_QPT_RC)
         self.ask("connect", qp.qp_num)
         qp.to_rts(attributes(node, self.qp_num))
@@ -110,7 +110,7 @@ def main(nbytes: int, device: str) -> None:
                 qp.post_recv(RecvWR(num_sge=1, sg=[SGE(mr.buf, nbytes, mr.lkey)]))
             elif name == "poll":
                 answer = int(poll(node.cq, 1)[0].status)
-            elif name == "values":  # which are there
+            elif name == "values":  # the present ones
                 answer = tensor.unique().tolist()
             elif name == "copied":
                 answer = copied()

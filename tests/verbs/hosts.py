@@ -1,4 +1,4 @@
-"""A program's objects in a few words: a context with memory, a completion queue, connected queue pairs."""
+"""A short way to create a program's objects: a context with memory, a completion queue, connected queue pairs."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class Node:
 
 
 def connect(node: Node, kind: int, **more: Any) -> tuple[Any, Any]:
-    """Two queue pairs in RTS, each the other's end."""
+    """Return two queue pairs in RTS, connected to each other."""
     a, b = node.qp(kind, **more), node.qp(kind, **more)
     for mine, other in ((a, b), (b, a)):
         mine.to_rts(node.connected_attr(other.qp_num) if kind != IBV_QPT_UD else node.datagram_attr())
@@ -98,7 +98,7 @@ def connect(node: Node, kind: int, **more: Any) -> tuple[Any, Any]:
 
 
 def poll(cq: CQ, count: int, seconds: float = PATIENCE_S) -> list[WC]:
-    """So many completions, or the test fails."""
+    """Return this many completions; fail the test if they do not arrive in time."""
     done: list[WC] = []
     until_s = time.monotonic() + seconds
     while len(done) < count:

@@ -1,4 +1,4 @@
-"""Faults of packets: fates for `wires.Wire`."""
+"""Packet faults for `wires.Wire`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from weft.wire.format import Malformed
 
 
 class PacketFaults:
-    """Loses, doubles and delays packets by a seeded draw, up to 400 packets."""
+    """A fault that loses, duplicates and delays packets at random by a seed, among the first 400 packets."""
 
     def __init__(self, seed: int, loss: float, double: float, delay: float) -> None:
         self.chance, self.loss, self.double, self.delay = random.Random(seed), loss, double, delay
@@ -38,7 +38,7 @@ class PacketFaults:
 
 
 class Corruption(PacketFaults):
-    """The same for packets that are bytes: of some of them bits turn over, and who receives them has only the ICRC."""
+    """A fault that also encodes packets and flips bits in some; the receiver detects this by the ICRC alone."""
 
     def __init__(self, seed: int, loss: float, double: float, delay: float, corrupt: float) -> None:
         super().__init__(seed, loss, double, delay)
@@ -52,7 +52,7 @@ class Corruption(PacketFaults):
         data = bytearray(_packet(AddressVector(1, None), 2, headers, payload))
         if self.left >= 0 and self.chance.random() < self.corrupt:
             for _ in range(self.chance.choice((1, 1, 2, 3, 8, 40))):
-                bit = self.chance.randrange(8 * (len(data) - 2))  # not the last two bytes, which belong to the link
+                bit = self.chance.randrange(8 * (len(data) - 2))  # not in the VCRC, the last two bytes
                 data[bit // 8] ^= 1 << bit % 8
         try:
             return [_arrival(bytes(data)).segment]

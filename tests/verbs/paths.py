@@ -1,4 +1,4 @@
-"""Reliable datagrams for tests: EE contexts that are each other's end, and queue pairs that use them."""
+"""Reliable datagrams for tests: connected EE contexts, and queue pairs that use them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DOMAIN = object()
 
 
 def path(a: Host, b: Host, to_b: object = "b", to_a: object = "a", **settings: int) -> tuple[EEContext, EEContext]:
-    """An EE context at each end, ready to send."""
+    """Return an EE context at each end, ready to send."""
     ends = a.adapter.add_ee_context(DOMAIN), b.adapter.add_ee_context(DOMAIN)
     for mine, other, far in ((ends[0], ends[1], to_b), (ends[1], ends[0], to_a)):
         expected = {"mtu_bytes": 1024, "max_dest_rd_atomic": 1, "max_rd_atomic": 1, "timeout": 10, "retry_cnt": 7}

@@ -1,4 +1,4 @@
-"""Another process with an adapter, memory and queue pairs of its own, which does what a test tells it.
+"""A second process with its own adapter, memory and queue pairs, which calls methods on request.
 
 with Peer() as peer:
     number = peer.tell("new_qp")
@@ -34,7 +34,7 @@ for compiled, takes in (
     (execute.post, (types.int64[::1], types.Bytes(types.uint8, 1, "C"))),
     (atomic.lock, (types.int64,) * 2),
 ):
-    compiled.compile(takes)  # or loaded, once for all processes that are forked from here
+    compiled.compile(takes)  # or loaded: once for all processes that are forked from this one
 _processes = multiprocessing.get_context("forkserver")
 _processes.set_forkserver_preload(["tests.verbs.peers"])
 
@@ -54,13 +54,13 @@ class Peer:
         return self._process.pid
 
     def tell(self, what: str, *arguments: Any) -> Any:
-        """A method of `_Life`; what it returns."""
+        """Call a method of `_Life` in the process and return its result."""
         self.begin(what, *arguments)
         assert self._pipe.poll(PATIENCE_S), f"the other process did not answer to {what}"
         return self._pipe.recv()
 
     def begin(self, what: str, *arguments: Any) -> None:
-        """The same without waiting for it."""
+        """Call a method of `_Life` without waiting for its result."""
         self._pipe.send((what, *arguments))
 
     def kill(self) -> None:
@@ -129,7 +129,7 @@ class _Life:
         self.qps[number].post_recv(RecvWR(num_sge=1, sg=[SGE(self.mr.buf, length, self.mr.lkey)]))
 
     def lost_memory(self, protection: int | None) -> tuple[int, int]:
-        """Registered memory whose pages then got another protection, or were unmapped (None)."""
+        """Register memory and change the protection of its pages, or unmap them (None); return address and rkey."""
         self.lost = MR(self.node.pd, LOST_BYTES, IBV_ACCESS_LOCAL_WRITE | REMOTE, mem_alloc.mmap(length=LOST_BYTES))
         if protection is None:
             mem_alloc.munmap(self.lost.buf, LOST_BYTES)
@@ -144,7 +144,7 @@ class _Life:
         return [int(wc.status) for wc in self.node.cq.poll(100)[1]]
 
     def flood(self, number: int, opcode: int, length: int, va: int, rkey: int) -> None:
-        """Send without an end."""
+        """Send for ever."""
         qp, under_way = self.qps[number], 0
         for wr_id in itertools.count():
             wr = SendWR(
@@ -162,11 +162,11 @@ class _Life:
             under_way += 1
 
 
-# -- what tests do at their own end -----------------------------------------------------------------------------------
+# -- the test's own end ------------------------------------------------------------------------------------------------
 
 
 def connect_to(node: Node, far: Any, kind: int = IBV_QPT_RC, **more: int) -> tuple[Any, int]:
-    """A queue pair here, and the number of the one there."""
+    """Return a queue pair of this node and the number of the queue pair of the process, connected to each other."""
     near, number = node.qp(kind), far.tell("new_qp", kind)
     far.tell("connect", number, near.qp_num)
     attr = node.connected_attr(number)
@@ -179,7 +179,7 @@ def connect_to(node: Node, far: Any, kind: int = IBV_QPT_RC, **more: int) -> tup
 
 
 def take_shm_path(qp: Any) -> None:
-    """The shared-memory path, which a program gets that sends more than a few messages."""
+    """Open the shared-memory path now: by default it opens after the first few messages."""
     assert qp.core.find_shm_path(at_once=True) is not None
 
 
@@ -193,14 +193,14 @@ def request(node: Node, opcode: int, length: int = 8, offset: int = 0, rkey: int
 
 
 def status_of(node: Node, qp: Any, wr: SendWR) -> ibv_wc_status:
-    """Return the status of a request that was posted alone."""
+    """Post one request and return its status."""
     qp.post_send(wr)
     sends = [wc for wc in poll(node.cq, 1) if wc.qp_num == qp.qp_num]
     return sends[0].status
 
 
 def works(node: Node, a: Any, b: Any) -> bool:
-    """Whether two queue pairs still do what they should."""
+    """Return whether a SEND between two queue pairs still succeeds."""
     b.post_recv(RecvWR(num_sge=1, sg=[node.sge(2048, 8)]))
     a.post_send(request(node, W.IBV_WR_SEND))
     return [wc.status for wc in poll(node.cq, 2)] == [OK, OK]

@@ -1,4 +1,4 @@
-"""Segments that a test lets arrive, and what it wants to know of those that were sent: always at `b` of a `Wire`."""
+"""Inject segments at the end `b` of a `Wire`, and inspect the segments that `b` sent."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ def request(b: QueuePair, op: Op, psn: int, payload: bytes = b"", **fields) -> S
 
 
 def answers(wire: Wire) -> list[tuple[Op, int, int]]:
-    """Operation, PSN, syndrome."""
+    """Return operation, PSN and syndrome of each response that `b` sent."""
     return [(item.op, item.psn, item.syndrome) for item in wire.ends["b"].sent if item.op not in REQUESTS]
 
 
 def naks(wire: Wire) -> list[tuple[int, int]]:
-    """PSN and syndrome."""
+    """Return PSN and syndrome of each NAK that `b` sent."""
     return [(psn, syndrome) for op, psn, syndrome in answers(wire) if op == Op.ACKNOWLEDGE and syndrome >= 0x60]
 
 
 def lose(*psns: int, op: Op = Op.SEND) -> Callable[[Segment], list[Segment]]:
-    """A fate: the first packet of each of these PSNs is lost."""
+    """Return a packet fault that loses the first packet of each of these PSNs."""
     left = list(psns)
 
     def fate(packet: Segment) -> list[Segment]:

@@ -1,4 +1,4 @@
-"""Modules of pyverbs that weft's adapter has no features for."""
+"""Modules of pyverbs for features that weft's adapter lacks."""
 
 from __future__ import annotations
 

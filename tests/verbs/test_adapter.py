@@ -21,7 +21,7 @@ OK = int(ibv_wc_status.IBV_WC_SUCCESS)
 
 
 class Few(End):
-    """A carrier with three numbers of queue pairs."""
+    """A carrier with three queue pair numbers."""
 
     numbers = range(2, 5)
 

@@ -1,4 +1,4 @@
-"""Addresses that are asked for after an object is made: AddrInfo.get_addrinfo, CMID.resolve_addrinfo."""
+"""Address resolution after the creation of an object: AddrInfo.get_addrinfo, CMID.resolve_addrinfo."""
 
 from __future__ import annotations
 

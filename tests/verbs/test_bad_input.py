@@ -1,6 +1,6 @@
 """Errors of programs: the status or errno of the standard, without effect on other programs.
 
-The other end is here, or in another process, which is another way through the adapter.
+The other end is in this process or in another one, which takes a different path through the adapter.
 """
 
 from __future__ import annotations
@@ -59,11 +59,11 @@ def refused(code: int, call: Any, *arguments: Any) -> str:
     return str(raised.value)
 
 
-# -- the other end, here or elsewhere ---------------------------------------------------------------------------------
+# -- the other end, in this process or another -------------------------------------------------------------------------
 
 
 class Here:
-    """The other end is in this process."""
+    """An end in this process, with the interface of `Peer`."""
 
     def __init__(self, node: Node, *, by_shm: bool = False) -> None:
         self.by_shm = by_shm
@@ -103,7 +103,7 @@ class Here:
 
 @pytest.fixture(scope="module")
 def neighbour() -> Iterator[Peer]:
-    """A process that lives through many tests."""
+    """A process that many tests share."""
     with Peer() as result:
         yield result
 
@@ -127,13 +127,13 @@ def far(request: pytest.FixtureRequest, node: Node) -> Any:
 @pytest.mark.parametrize(
     ("rkey", "va"),
     [
-        (1, 0),  # added to what is right
+        (1, 0),  # added to the right values
         (1 << 31, 0),
         (None, 0),
         (0, MEMORY_BYTES),
         (0, MEMORY_BYTES - 4),  # ends outside
         (0, -8),
-        (0, None),  # ends behind all addresses
+        (0, None),  # ends past the last address
     ],
 )
 def test_a_wrong_remote_key_or_range_ends_this_connection_only(node, far, opcode, rkey, va):
@@ -142,7 +142,7 @@ def test_a_wrong_remote_key_or_range_ends_this_connection_only(node, far, opcode
     key = 0 if rkey is None else far.rkey + rkey & 0xFFFF_FFFF
     at = (1 << 64) - 8 if va is None else far.address + va
     length = 8 if opcode == ADD else 16
-    at = at if opcode != ADD or at % 8 == 0 else at + 4  # of an atomic that would be another error
+    at = at if opcode != ADD or at % 8 == 0 else at + 4  # an unaligned atomic is a different error
     node.mr.write(b"untouched untouc", 16)
     assert status_of(node, near, request(node, opcode, length, rkey=key, va=at)) == STATUS.IBV_WC_REM_ACCESS_ERR
     assert near.qp_state == far.tell("state", number) == S.IBV_QPS_ERR
@@ -168,7 +168,7 @@ def test_a_wrong_local_key_or_range_ends_it_before_anything_is_sent(node, far, o
     wr = SendWR(num_sge=1, sg=[SGE(address, 8, lkey)], opcode=opcode)
     if opcode != SEND:
         wr.set_wr_rdma(far.rkey, far.address)
-    fine = wrong == "read-only" and opcode != READ  # only what is read is written here
+    fine = wrong == "read-only" and opcode != READ  # only a READ writes to local memory
     assert status_of(node, near, wr) == (OK if fine else STATUS.IBV_WC_LOC_PROT_ERR)
     assert near.qp_state == (S.IBV_QPS_RTS if fine else S.IBV_QPS_ERR)
     assert far.tell("state", number) == S.IBV_QPS_RTS
@@ -203,7 +203,7 @@ def test_memory_that_another_process_closed_is_closed(node, by_shm):
 @linux_only
 @pytest.mark.parametrize("by_shm", [False, True])
 def test_memory_is_the_programs_own_when_its_region_is_closed(node, by_shm):
-    """A write at that moment changes no further byte."""
+    """A write in progress changes no further byte."""
     memory = bytearray(1 << 20)
     mr = MR(node.pd, 0, IBV_ACCESS_LOCAL_WRITE | REMOTE, memory)
     with Peer() as peer:
@@ -215,14 +215,14 @@ def test_memory_is_the_programs_own_when_its_region_is_closed(node, by_shm):
         wait_until(lambda: memory[:8] == b"written!")
         mr.close()
         memory[:] = b"m" * len(memory)
-        wait_until(lambda: near.qp_state == S.IBV_QPS_ERR)  # by the next that is written
+        wait_until(lambda: near.qp_state == S.IBV_QPS_ERR)  # after the next write
         assert memory == b"m" * len(memory)
 
 
 @pytest.mark.parametrize("by_shm", [False, pytest.param(True, marks=linux_only)])
 @pytest.mark.parametrize("va", [-8, (1 << 63) - 8, (1 << 63) - 16, (1 << 64) - 8, 57])
 def test_sums_of_addresses_do_not_turn_over(node, va, by_shm):
-    """A region that counts from zero, in the middle of another, whose bytes are safe."""
+    """A zero-based region lies in the middle of another, whose bytes must not change."""
     whole = bytes(range(256)) * 16
     node.mr.write(whole, 4096)
     zero = MR(node.pd, 64, IBV_ACCESS_LOCAL_WRITE | REMOTE | IBV_ACCESS_ZERO_BASED, node.mr.buf + 1024)
@@ -242,7 +242,7 @@ def test_sums_of_addresses_do_not_turn_over(node, va, by_shm):
 @pytest.mark.parametrize("by_shm", [False, True])
 @pytest.mark.parametrize("kind", ["not mapped", "read-only"])
 def test_on_demand_memory_that_does_not_come_is_an_error_and_no_crash(node, kind, by_shm):
-    page = mmap.mmap(-1, mmap.PAGESIZE, prot=mmap.PROT_READ)  # a page to read at
+    page = mmap.mmap(-1, mmap.PAGESIZE, prot=mmap.PROT_READ)  # a read-only page
     at = span(page).address if kind == "read-only" else mmap.PAGESIZE
     everything = IBV_ACCESS_LOCAL_WRITE | REMOTE | IBV_ACCESS_ON_DEMAND
     for mr in (MR(node.pd, 0, everything, implicit=True), MR(node.pd, 64, everything, at)):
@@ -260,7 +260,7 @@ def test_on_demand_memory_that_does_not_come_is_an_error_and_no_crash(node, kind
 
 
 def test_a_key_is_not_given_to_the_next_region(node):
-    """A program that keeps a key for too long does not get at what somebody else registered since."""
+    """A program with an old key has no access to memory registered later."""
     old = MR(node.pd, 64, IBV_ACCESS_LOCAL_WRITE | REMOTE)
     key, address = old.rkey, old.buf
     old.close()
@@ -277,7 +277,7 @@ def test_keys_come_round_and_pass_over_those_that_are_in_use(node, monkeypatch):
     assert len({node.mr.rkey, before.rkey, after.rkey}) == 3
     assert regions.find(node.mr.rkey) is node.mr.region
     monkeypatch.setattr(regions, "_indices", itertools.count(1 << 24))
-    assert MR(node.pd, 8, 0).rkey >> 8 != 0  # 0 is what programs forget to set
+    assert MR(node.pd, 8, 0).rkey >> 8 != 0  # 0 is the value that programs forget to set
 
 
 # -- sizes and states -------------------------------------------------------------------------------------------------
@@ -320,7 +320,7 @@ def test_invalid_objects_are_refused_with_the_reason(node):
 @pytest.mark.parametrize("by_shm", [False, True])
 def test_a_message_has_at_most_two_gigabytes(node, by_shm):
     a, _ = connect(node, IBV_QPT_RC)
-    large = MR(node.pd, 3 << 30, IBV_ACCESS_LOCAL_WRITE | REMOTE)  # of addresses: no byte of it is touched
+    large = MR(node.pd, 3 << 30, IBV_ACCESS_LOCAL_WRITE | REMOTE)  # only addresses: no byte is touched
     if by_shm:
         take_shm_path(a)
     wr = SendWR(num_sge=1, sg=[SGE(large.buf, large.length, large.lkey)], opcode=WRITE)
@@ -339,10 +339,10 @@ def test_reported_maximum_of_queue_pairs_equals_the_numbers_available(node):
     assert limits.max_qp == len(numbers) == 65_534
     assert limits.max_res_rd_atom == limits.max_qp * limits.max_qp_rd_atom
     assert limits.max_ee <= limits.max_qp
-    assert limits.max_qp == len(Adapter(Loopback((1,)))._numbers)  # as of all carriers that do not say which
+    assert limits.max_qp == len(Adapter(Loopback((1,)))._numbers)  # the default of carriers without a limit
     before = len(node.ctx.adapter.queue_pairs)
     used = dict.fromkeys(numbers)
-    node.ctx.adapter.queue_pairs |= used  # as if all were in use
+    node.ctx.adapter.queue_pairs |= used  # pretend that all are in use
     try:
         assert "65534 queue pairs already" in refused(errno.ENOMEM, node.qp, IBV_QPT_RC)
         del node.ctx.adapter.queue_pairs[numbers[100]]
@@ -368,7 +368,7 @@ def test_closed_objects_do_nothing(node):
     mr = MR(node.pd, 64, IBV_ACCESS_LOCAL_WRITE)
     for closed in (a, mr):
         closed.close()
-        closed.close()  # twice is as once
+        closed.close()  # closing twice is allowed
     refused(errno.EINVAL, a.post_send, request(node, SEND))
     refused(errno.EINVAL, a.post_recv, RecvWR())
     for use in (lambda: mr.read(1, 0), lambda: mr.write(b"x", 1)):

@@ -1,6 +1,6 @@
 """Required behaviour of an InfiniBand transport, one or more tests for each of 53 items: sequence and window.
 
-The numbers go on in the other files of this name. A number is a behaviour's; test_behaviours_all.py counts them.
+The numbers of behaviours continue in the other files of this name; test_behaviours_all.py counts them.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def test_03_what_is_ahead_is_dropped_and_asked_for_once():
 
 
 def test_03_what_is_lost_later_is_asked_for_again():
-    wire = Wire(lose(2, 6, 6))  # 6 is lost before it is expected, and when it is
+    wire = Wire(lose(2, 6, 6))  # 6 is lost twice: before it is expected, and when it is
     a, b = connected(wire)
     wire.b.receive(b, 1, 0, 10_240)
     wire.a.send(a, 1, 0, 10_240)
@@ -116,7 +116,7 @@ def test_05_a_repeated_read_is_read_again_in_part_with_the_same_key_only():
     part = {"va": wire.b.at + 2048, "length": 2048}
     other = wire.b.adapter.regions.register(wire.b.pd, wire.b.at, 4096, ALL)
     arrive(wire, request(b, Op.READ, 2, rkey=other.key, **part))
-    arrive(wire, request(b, Op.READ, 1, rkey=wire.b.region.key, **part))  # that PSN had other bytes
+    arrive(wire, request(b, Op.READ, 1, rkey=wire.b.region.key, **part))  # that PSN had a different length before
     assert answers(wire) == []
     arrive(wire, request(b, Op.READ, 2, rkey=wire.b.region.key, **part))
     (again,) = wire.ends["b"].sent
@@ -170,7 +170,7 @@ def test_08_a_long_message_needs_few_acknowledgements():
 
 
 def test_08_a_message_that_is_under_way_is_not_given_up():
-    """It takes many times the timeout, which counts from what was acknowledged last."""
+    """It takes many times the timeout, which restarts at each acknowledgement."""
     wire = Wire(lambda packet: [packet])
     a, b = connected(wire, mtu_bytes=256, timeout=8, retry_cnt=1)  # 1 ms
     wire.b.receive(b, 1, 0, 256_000)
@@ -188,7 +188,7 @@ def test_08_a_message_that_is_under_way_is_not_given_up():
 
 
 def test_08_no_more_is_under_way_than_can_be_told_apart(monkeypatch):
-    """Half of the PSNs are ahead, half behind: a requester stops long before."""
+    """Half of the PSNs are new, half are duplicates: a requester stops long before that."""
     assert requester.WINDOW < 1 << 23
     monkeypatch.setattr(requester, "WINDOW", 16)
     wire = Wire(lambda packet: [packet])
@@ -221,7 +221,7 @@ def test_09_a_later_acknowledgement_completes_what_was_before():
 
 def test_09_an_acknowledgement_behind_an_unanswered_read_says_that_it_was_lost():
     wire = Wire(lose(0, op=Op.READ_RESPONSE))
-    a, b = connected(wire, retry_cnt=1)  # and four acknowledgements say it only once
+    a, b = connected(wire, retry_cnt=1)  # and of four acknowledgements only one is a new NAK
     wire.b.put(0, b"contents")
     wire.a.send(a, 0, 0, 8, READ, va=wire.b.at, rkey=wire.b.region.key)
     for number in range(1, 5):

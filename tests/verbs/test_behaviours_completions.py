@@ -44,7 +44,7 @@ def send(node, offset: int = 0, length: int = 8, **more) -> SendWR:
 
 
 def next_event(node) -> AsyncEvent:
-    """The oldest, or the test fails: the program's own call would wait for ever."""
+    """Return the oldest event; fail the test without one, where the program's own call would block for ever."""
     until_s = time.monotonic() + PATIENCE_S
     while not node.ctx.events:
         assert time.monotonic() < until_s, "no event came"
@@ -96,7 +96,7 @@ def test_27_an_overflow_is_an_event_and_the_end_of_the_queue_pairs(node):
         a.post_send(send(node))
     result = {event.element: event.event_type for event in (next_event(node) for _ in range(4))}
     assert result == {cq: E.IBV_EVENT_CQ_ERR} | dict.fromkeys((a, b, idle), E.IBV_EVENT_QP_FATAL)
-    assert {qp.qp_state for qp in (a, b, idle)} == {S.IBV_QPS_ERR}  # no completion of theirs can be trusted
+    assert {qp.qp_state for qp in (a, b, idle)} == {S.IBV_QPS_ERR}  # their completions may be lost
     assert other.qp_state == S.IBV_QPS_RTS
     assert len(cq.poll(10)[1]) == 2
 
@@ -104,8 +104,8 @@ def test_27_an_overflow_is_an_event_and_the_end_of_the_queue_pairs(node):
 def test_34_inline_data_is_copied_when_it_is_posted_and_needs_no_key(node):
     a, b = connect(node, IBV_QPT_RC)
     node.mr.write(b"at first", 8)
-    words = SGE(node.mr.buf, 8, 0xDEAD)  # nobody has that key
-    with node.ctx.adapter.lock:  # nothing moves before the memory is used again
+    words = SGE(node.mr.buf, 8, 0xDEAD)  # an unknown key
+    with node.ctx.adapter.lock:  # no data moves before the memory is reused
         a.modify(QPAttr(qp_state=S.IBV_QPS_SQD), M.IBV_QP_STATE)
         a.post_send(SendWR(num_sge=1, sg=[words], send_flags=IBV_SEND_INLINE | IBV_SEND_SIGNALED))
         node.mr.write(b"reused!!", 8)
@@ -146,7 +146,7 @@ def test_36_a_request_to_be_told_is_for_one_event(node):
     a, b = connect(node, IBV_QPT_RC, cq=cq)
     for number in range(4):
         b.post_recv(RecvWR(wr_id=number, num_sge=1, sg=[node.sge(512, 8)]))
-    a.post_send(send(node, send_flags=0))  # before anybody asked
+    a.post_send(send(node, send_flags=0))  # before a notification was requested
     poll(cq, 1)
     assert not channel.events
     cq.req_notify()
@@ -157,7 +157,7 @@ def test_36_a_request_to_be_told_is_for_one_event(node):
     assert (len(channel.events), cq.num_events) == (0, 1)
     a.post_send(send(node, send_flags=0))
     poll(cq, 1)
-    assert not channel.events  # it was not asked again
+    assert not channel.events  # not requested again
     cq.ack_events(1)
     assert cq.num_events == 0
 

@@ -75,7 +75,7 @@ def test_42_a_datagram_with_another_q_key_is_dropped_and_counted():
         wire.b.receive(b, number, 0, 100)
     send_datagram(wire, a, b, 10, q_key=0x12)
     assert (wire.b.done(), wire.b.adapter.counters["qkey_violations"]) == ([], 1)
-    send_datagram(wire, a, b, 10, q_key=0x8000_0012)  # the sender's own, which fits
+    send_datagram(wire, a, b, 10, q_key=0x8000_0012)  # the sender's own Q_Key, which matches
     assert wire.b.done() == [(0, OK)]
 
 

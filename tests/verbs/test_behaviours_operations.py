@@ -97,7 +97,7 @@ def test_30_send_with_invalidate_closes_a_window_of_the_other():
 
 @pytest.mark.parametrize("what", ["nothing", "region", "other queue pair's", "closed"])
 def test_30_a_key_that_cannot_be_closed_is_an_error_at_both_ends(what):
-    """Only a window of type 2 can be, and only through the queue pair that it is bound to."""
+    """Only a window of type 2 can be invalidated, and only through the queue pair that it is bound to."""
     wire = Wire()
     a, b = connected(wire)
     stranger = window(wire.b, connected(wire)[1])

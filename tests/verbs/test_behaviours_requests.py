@@ -103,7 +103,7 @@ def test_22_a_receive_buffer_that_is_not_ours_is_an_error_at_both_ends(why):
     access = IBV_ACCESS_REMOTE_READ if why == "access" else ALL
     region = wire.b.adapter.regions.register(pd, wire.b.at, 50 if why == "range" else 100, access)
     b.post_receive(ReceiveWork(wr_id=3, places=(Place(wire.b.at, 100, region.key + (why == "key")),)))
-    if why == "moved":  # registered anew since the request was posted
+    if why == "moved":  # registered again since the request was posted
         region.address = region.base = wire.b.at + 200
     wire.a.send(a, 1, 0, 10)
     wire.run()
@@ -127,7 +127,7 @@ def test_23_an_atomic_is_of_eight_bytes_at_a_multiple_of_eight():
 
 
 def test_23_atomics_of_many_queue_pairs_do_not_lose_each_other():
-    """And a sum turns over at 64 bits."""
+    """And a sum wraps around at 64 bits."""
     wire, begin, turn = Wire(), (1 << 64) - 3, 1 << 64
     pairs = [connected(wire) for _ in range(3)]
     wire.b.put(0, begin.to_bytes(8, sys.byteorder))

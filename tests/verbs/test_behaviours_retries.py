@@ -135,7 +135,7 @@ def test_17_counts_begin_anew_when_something_arrives():
 
 
 def test_18_a_retry_begins_at_the_oldest_that_is_not_acknowledged():
-    wire = Wire(lose(7, 7))  # the first time a NAK tells, the second time only the timer
+    wire = Wire(lose(7, 7))  # a NAK reports the first loss, only the timer the second
     a, b = connected(wire)
     wire.b.receive(b, 1, 0, 10_240)
     wire.a.send(a, 1, 0, 10_240)

@@ -335,7 +335,7 @@ ONLY_WITH = {  # transition: queue pair types, required attributes, optional one
         "RD:: CUR_STATE QKEY ACCESS_FLAGS MIN_RNR_TIMER",
     ],
     "RTS SQD": ["RC UC UD RD XS XR:: EN_SQD_ASYNC_NOTIFY"],
-    "SQD SQD": [  # CUR_STATE besides what Linux takes
+    "SQD SQD": [  # CUR_STATE in addition to Linux
         "RC:: PORT AV TIMEOUT RETRY_CNT RNR_RETRY MAX_QP_RD_ATOMIC MAX_DEST_RD_ATOMIC ALT_PATH CUR_STATE PKEY_INDEX"
         " ACCESS_FLAGS MIN_RNR_TIMER PATH_MIG_STATE",
         "UC:: AV ALT_PATH CUR_STATE PKEY_INDEX ACCESS_FLAGS PATH_MIG_STATE",
@@ -353,7 +353,7 @@ ONLY_WITH["SQD RTS"] = ONLY_WITH["RTS RTS"]
 
 @pytest.mark.parametrize("step", ONLY_WITH)
 def test_48_each_transition_has_the_attributes_of_linux(step):
-    """drivers/infiniband/core/verbs.c, qp_state_table; that of RD is the standard's."""
+    """drivers/infiniband/core/verbs.c, qp_state_table; for RD, the table of the standard."""
     before, after = (S[f"IBV_QPS_{state}"] for state in step.split())
     expected = {}
     for kinds, *masks in (line.split(":") for line in ONLY_WITH[step]):

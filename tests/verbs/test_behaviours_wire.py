@@ -42,7 +42,7 @@ def a_write() -> Segment:
 
 
 def arrivals(carrier: RoceCarrier) -> int:
-    """How many; what is on its way arrives at once within one machine."""
+    """Return the number of segments that have arrived: within one machine delivery is immediate."""
     return len(carrier.receive())
 
 
@@ -107,7 +107,7 @@ def test_53_a_notice_of_congestion_is_counted_and_disturbs_nobody(stranger):
 
 @pytest.mark.parametrize("up_s", [0.0, 1e6], ids=["just booted", "up for days"])
 def test_53_who_sends_marked_packets_is_told_but_not_for_each_of_them(monkeypatch, up_s):
-    """Not more often than the time that there is between two notices, however young the machine's clock is."""
+    """At most one notice per interval, even if the machine has just booted and its clock is near 0."""
     monkeypatch.setattr(roce, "time", SimpleNamespace(monotonic=lambda: up_s, time_ns=time.time_ns))
     ends = RoceCarrier(loopback_address(1)), RoceCarrier(loopback_address(2))
     try:

@@ -1,4 +1,4 @@
-"""Memory of objects: arrays, bytearrays, mmaps and tensors are registered as they are, and stay while they are."""
+"""Memory of objects: arrays, bytearrays, mmaps and tensors are registered in place and live as long as the region."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Tensor:
 
 
 class Interface:
-    """An object with `__array_interface__` only."""
+    """An object that has only `__array_interface__`."""
 
     def __init__(self, numbers: np.ndarray) -> None:
         self.numbers = numbers
@@ -121,7 +121,7 @@ def test_an_array_has_its_own_bytes_or_is_refused(shape, kind, step, turned):
                 span(part)
         return
     if kind == "datetime64[s]" and not part.flags.c_contiguous:
-        return  # known by its strides only: refused, which is safe
+        return  # only its strides are known: refusing is safe
     result = span(part)
     assert (result.address, result.nbytes, result.writable) == (part.ctypes.data, part.nbytes, True)
 
@@ -177,7 +177,7 @@ def test_a_region_moves_to_another_object_and_sets_the_first_free(node):
         mr.rereg(IBV_REREG_MR_CHANGE_ACCESS, access=WRITE)
 
 
-# -- what is refused --------------------------------------------------------------------------------------------------
+# -- refused objects ---------------------------------------------------------------------------------------------------
 
 
 def read_only_map() -> mmap.mmap:
@@ -259,7 +259,7 @@ def test_a_tensor_of_torch_is_registered(node):
     ("protection", "expected"), [(mmap.PROT_READ, False), (mmap.PROT_READ | mmap.PROT_WRITE, True)]
 )
 def test_kernels_without_a_query_for_one_mapping_are_asked_for_all(protection, expected, monkeypatch):
-    """Linux before 6.11."""
+    """Linux before 6.11 has no such query."""
 
     def refuse(at: int, end: int) -> bool:
         raise OSError(errno.ENOTTY, "no such ioctl")

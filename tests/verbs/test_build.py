@@ -1,4 +1,4 @@
-"""The library for programs in C is made in one step, and what does not become it does not stay."""
+"""The library for programs in C is built atomically: a failed build leaves no files."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_of_two_that_need_the_library_one_compiles_it(tmp_path, monkeypatch):
 
 
 def test_nothing_is_compiled_again_for_other_packages(tmp_path, monkeypatch):
-    """Another libibverbs of the system, which has other private names, is linked."""
+    """With another libibverbs of the system, which has other private names, the library is only linked again."""
     ran: list[str] = []
 
     def run(_cc: str, words: list[str], folder: Path | None = None) -> None:

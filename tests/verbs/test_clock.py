@@ -1,4 +1,4 @@
-"""Programs on a machine that was started a moment ago: clocks count from then, and 0 is a time like any other."""
+"""Programs on a machine that has just booted: clocks count from boot, and 0 is a valid time."""
 
 from __future__ import annotations
 

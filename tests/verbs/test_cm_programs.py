@@ -1,4 +1,4 @@
-"""Programs for pyverbs' connection manager as people write them: two processes, each a script of its own."""
+"""Typical programs for pyverbs' connection manager: two processes, each with its own script."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ import pytest
 from weft.verbs.carriers.processes.carrier import PROCESSES_MAX, USUAL, ProcessCarrier
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes share the adapter on Linux only")
-PATIENCE_S = 300  # that a program never ends is what is tested; how fast it is, is not
+PATIENCE_S = 300  # the tests detect hangs, not slow programs
 
 INSTALL = """
 from weft.verbs import pyverbs
 pyverbs.install()
 """
-# As in rdma-core's Documentation/pyverbs.md, "CMID", but for the address and the port
+# From rdma-core's Documentation/pyverbs.md, "CMID", except for the address and the port
 EXAMPLE = """
 from pyverbs.qp import QPInitAttr, QPCap
 from pyverbs.cmid import CMID, AddrInfo
@@ -49,7 +49,7 @@ cid.connect()  # send connection request to server
 
 
 def port_of(test: int) -> str:
-    """Return a port that no other run has."""
+    """Return a port that no other run uses."""
     return str(20_000 + (os.getpid() * 8 + test) % 20_000)
 
 
@@ -62,7 +62,7 @@ def running(*parts: str, environment: dict[str, str] | None = None) -> Iterator[
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, **(environment or {})},
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # which tests in the background ignore
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored if the tests run in the background
     )
     try:
         yield process
@@ -79,7 +79,7 @@ def ended(process: subprocess.Popen[str]) -> str:
 
 
 def both(server: tuple[str, ...], client: tuple[str, ...]) -> tuple[str, str]:
-    """Return the output of a server after "listening", and of a client that is started then."""
+    """Return the output of a server after its line "listening", and of a client that starts then."""
     with running(*server) as passive:
         assert passive.stdout is not None
         line = passive.stdout.readline()
@@ -99,7 +99,7 @@ def test_the_example_of_pyverbs_documentation_connects():
 
 
 def test_a_repeated_request_to_a_listener_that_has_closed_is_not_rejected():
-    """Programs close their listener after the first request; the client's process receives its own requests too."""
+    """Programs close their listener after the first request; each process also receives its own requests."""
     example = EXAMPLE % port_of(7)
     _, client = both(
         (example, PASSIVE.replace("new_id.accept()", "import time; sid.close(); time.sleep(0.5); new_id.accept()")),
@@ -177,7 +177,7 @@ print("listening", flush=True)
 cmid = listener.get_request()
 cmid.accept()
 listener.close()
-left = run(cmid, True)  # nobody closes it
+left = run(cmid, True)  # it is never closed
 """
 CLIENT = """
 info = AddrInfo(src='0.0.0.0', dst='127.0.0.1', dst_service=port, port_space=RDMA_PS_TCP, flags=0)
@@ -257,7 +257,7 @@ def test_programs_that_exchange_datagrams_by_the_connection_manager():
 
 @pytest.mark.parametrize("first", [0, len(USUAL) - 20], ids=["lowest", "highest"])
 def test_queue_pair_numbers_of_processes_have_as_many_digits(first, monkeypatch):
-    """Programs exchange them as text, in messages as long as their own; whatever number the process has."""
+    """Programs exchange them as text and expect a message as long as their own, for any process ID."""
     device = f"digits{os.getpid()}"
     monkeypatch.setattr(os, "getpid", lambda: first)
     carriers = [ProcessCarrier((1,), device) for _ in range(20)]
@@ -302,7 +302,7 @@ def test_exit_without_disconnect_is_reported_as_disconnect():
 
 
 def test_ctrl_c_while_kernels_are_compiled_ends_the_program(tmp_path):
-    """The first use of RoCE compiles for a while: whoever does not want to wait is not kept."""
+    """The first use of RoCE compiles for a while; Ctrl-C must end it at once."""
     script = """
     from pyverbs.cm_enums import RAI_PASSIVE
     from pyverbs.cmid import CMID, AddrInfo, CMEventChannel
@@ -325,7 +325,7 @@ def test_ctrl_c_while_kernels_are_compiled_ends_the_program(tmp_path):
 
 
 def test_ctrl_c_that_falls_into_a_callback_of_the_compiler_ends_the_program(tmp_path):
-    """Most do: LLVM looks at no signals, and the first line of Python after it is in its callback."""
+    """Most signals do: LLVM handles none, and the first Python code after it runs in a callback."""
     script = """
     import os, signal
     from llvmlite.binding import ExecutionEngine

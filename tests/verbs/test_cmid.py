@@ -1,4 +1,4 @@
-"""Connections by addresses: both ends in this process, which moves them by waiting for events."""
+"""Connections by addresses: both ends in this process, which makes progress while it waits for events."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def made_of(space: int) -> QPInitAttr:
 
 
 class Pair:
-    """A listener and one who asks it, each with a channel."""
+    """A listener and a client, each with an event channel."""
 
     def __init__(self, space: int = RDMA_PS_TCP) -> None:
         self.space = space
@@ -72,7 +72,7 @@ class Pair:
         return CMEvent(self.channels[end])
 
     def asked(self, param: ConnParam | None = None) -> CMEvent:
-        """The request, at the listener."""
+        """Send a connection request and return its event at the listener."""
         self.near.connect(param)
         event = self.event(1)
         assert event.event_type == RDMA_CM_EVENT_CONNECT_REQUEST

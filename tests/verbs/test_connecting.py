@@ -1,4 +1,4 @@
-"""The messages that set up and end connections, over a network that loses some."""
+"""The messages that set up and end connections, over a network that loses some of them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ E = rdma_cm_event_type
 
 
 class Lossy(Loopback):
-    """Loses the messages whose numbers are in `lost`; both ends count together."""
+    """A network that loses the messages with the numbers in `lost`, counted over both directions."""
 
     def __init__(self, gid: int, lost: set[int], sent: list[int]) -> None:
         super().__init__((gid,))
@@ -36,7 +36,7 @@ class Lossy(Loopback):
 
 
 class Two:
-    """Two adapters; what each is told."""
+    """A pair of adapters and the events of each."""
 
     def __init__(self, lost: set[int] | None = None) -> None:
         self.clock = ManualClock()
@@ -106,7 +106,7 @@ def test_a_connection_comes_about_once_and_ends_whatever_is_lost(lost):
     far.disconnect()
     two.until(lambda: len(two.told[0]) > 1)
     assert two.kinds(0)[1:] == [E.RDMA_CM_EVENT_DISCONNECTED]
-    assert two.told[0][1].status == 0  # by an answer, not for the lack of one
+    assert two.told[0][1].status == 0  # ended by an answer, not by a timeout
     assert [data[ADDRESSES_BYTES:].rstrip(b"\0") for _, data in two.asked] == [b"hello"]
     assert not any(agent.connections for agent in two.agents)
     assert all(adapter.next_s() is None for adapter in two.adapters)

@@ -1,4 +1,4 @@
-"""The cost of a message in Python, counted in calls: clocks of busy machines say nothing."""
+"""The cost of a message in Python, counted in calls: on a busy machine, times are unreliable."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def node():
 
 @pytest.fixture(params=("alone", "shared"))
 def pair(request, node, monkeypatch):
-    """Two connected queue pairs with the shared-memory path, in memory that others have too or not."""
+    """A pair of queue pairs connected by the shared-memory path, in private or shared memory."""
     a, b = connect(node, e.IBV_QPT_RC)
     assert a.core.find_shm_path(at_once=True) is not None
     if request.param == "shared":
@@ -40,7 +40,7 @@ def pair(request, node, monkeypatch):
 
 
 def calls(what: Callable[[], None]) -> int:
-    """How many functions run, those in C included, once all is warm."""
+    """Return the number of calls of functions, in C too, after a warm-up."""
     count = 0
 
     def on_call(_frame: object, event: str, _what: object) -> None:
@@ -50,18 +50,18 @@ def calls(what: Callable[[], None]) -> int:
     for _ in range(3):
         what()
     gc.collect()
-    gc.disable()  # it would end objects of other tests meanwhile
+    gc.disable()  # it would count destructors of other tests' objects
     sys.setprofile(on_call)
     try:
         what()
     finally:
         sys.setprofile(None)
         gc.enable()
-    return count - 2  # `what` itself, and the end of it
+    return count - 2  # without `what` itself and the end of the profile
 
 
 def test_a_message_and_its_completions_take_few_calls(request, node, pair):
-    """Made, posted, carried, received and polled at both ends: what blocking TCP does in two calls of the system."""
+    """Created, posted, transferred, received and polled at both ends: blocking TCP needs two system calls."""
     a, b = pair
     buf, lkey = node.mr.buf, node.mr.lkey
 
@@ -77,14 +77,14 @@ def test_a_message_and_its_completions_take_few_calls(request, node, pair):
 
 
 def test_a_poll_that_finds_nothing_takes_few_calls(node, pair, monkeypatch):
-    """Now and then one looks for packets too, or at what is due."""
-    monkeypatch.setattr(node.ctx.adapter, "_timed", set())  # other tests may have left something
+    """Some polls also check for packets, or for expired timers."""
+    monkeypatch.setattr(node.ctx.adapter, "_timed", set())  # timers of other tests may be left
     assert min(calls(lambda: node.cq.poll()) for _ in range(3)) <= 6
 
 
 @pytest.mark.parametrize(("is_shared", "most"), [(False, 71), (True, 76)])
 def test_registering_memory_takes_few_calls(node, monkeypatch, is_shared, most):
-    """The kernel is asked about its mapping alone, and no folder is searched for a GPU's driver.
+    """The kernel is queried only about this mapping, and no folder is searched for a GPU's driver.
 
     An earlier test may have shared the memory of the queues with another process; its lock takes five more calls.
     """
@@ -99,7 +99,7 @@ def test_registering_memory_takes_few_calls(node, monkeypatch, is_shared, most):
 
 
 def test_reads_are_never_inline(node, pair):
-    """Inline means that keys are not asked for: a READ would write wherever it likes."""
+    """Inline requests have no key check: an inline READ could write to any address."""
     wr = SendWR(1, e.IBV_WR_RDMA_READ, 1, 0, [SGE(node.mr.buf, 8, 0)], e.IBV_SEND_SIGNALED | e.IBV_SEND_INLINE)
     wr.set_wr_rdma(node.mr.rkey, node.mr.buf + 64)
     with pytest.raises(PyverbsRDMAError, match="inline"):
@@ -107,7 +107,7 @@ def test_reads_are_never_inline(node, pair):
 
 
 def test_a_long_request_lets_other_threads_run(node, pair):
-    """It gives the interpreter's lock away and takes it back: whoever has it already, or not, would not live on."""
+    """It releases the interpreter's lock and takes it again; a wrong state of the lock would crash the process."""
     size = 1 << 20
     with MR(node.pd, 2 * size, e.IBV_ACCESS_LOCAL_WRITE | e.IBV_ACCESS_REMOTE_WRITE) as mr:
         mr.write(b"w" * size, size)

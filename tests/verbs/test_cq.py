@@ -1,4 +1,4 @@
-"""Completion queues: what is read of completions, limits, events on channels, and what an overflow does."""
+"""Completion queues: fields of completions, limits, events on channels, and overflow."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def test_waiting_for_an_event_moves_the_adapter(wire, ctx):
     cq = CQ(ctx, 10, None, channel)
     wire.a.cq = cq.core
     near, _ = connected(wire)
-    wire.a.send(near, 1, 0, 8)  # never answered: the other end has no receive and is not moved
+    wire.a.send(near, 1, 0, 8)  # never answered: the other end has no receive and makes no progress
     near.settings.retry_cnt = 0
     cq.req_notify()
     channel.get_cq_event(cq)
@@ -273,7 +273,7 @@ def test_a_queue_may_be_for_one_thread_and_may_not_lose_completions(ctx):
 
 
 def test_a_short_message_behind_a_completion_is_put_in_place_before_the_queue_moves():
-    """But not that of a queue pair that is gone: its buffer may be another's."""
+    """But not for a destroyed queue pair: its buffer may have a new owner."""
     cq, remaining, removed = CompletionQueue(4), ctypes.create_string_buffer(5), ctypes.create_string_buffer(5)
     for number, buffer in ((1, remaining), (2, removed)):
         at = cq._entry(number - 1)

@@ -1,4 +1,4 @@
-"""Datagrams through shared memory: what comes of one is what would have come of a packet."""
+"""Datagrams through shared memory have the same effects as packets."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from weft.wire.headers import GRH
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes share memory on Linux only")
 PLACE = 5
 MTU_BYTES = 4096
-THERE = 2048  # of a node's memory: what is received is behind it
+THERE = 2048  # offset in a node's memory where received data begin
 SEEN = ("wr_id", "status", "opcode", "byte_len", "wc_flags", "imm_data", "slid", "sl", "pkey_index", "dlid_path_bits")
 
 
 @dataclass(frozen=True)
 class Datagram:
-    sizes: tuple[int, ...]  # of the elements
+    sizes: tuple[int, ...]  # bytes of each element
     opcode: int = e.IBV_WR_SEND
     flags: int = e.IBV_SEND_SIGNALED
     q_key: int = Q_KEY
     to: str = "b"
     key: str = "right"
-    receive: tuple[int, ...] | None = (600,)  # sizes of the elements of a receive request that is posted before
+    receive: tuple[int, ...] | None = (600,)  # bytes of each element of a receive request posted before
 
 
 _SIZES = st.lists(st.sampled_from((0, 1, 3, 24, 40, 64, 200)), min_size=1, max_size=3).map(tuple)
@@ -55,7 +55,7 @@ DATAGRAMS = st.builds(
 
 
 class World:
-    """Two queue pairs of one process, which send packets or have paths."""
+    """A pair of queue pairs in one process, which send packets or use shared-memory paths."""
 
     def __init__(self, *, short: bool) -> None:
         self.node, self.short = Node(), short
@@ -84,7 +84,7 @@ class World:
         return result
 
     def do(self, one: Datagram) -> list[tuple[int, ...]]:
-        """Everything that can be seen of it."""
+        """Send a datagram and return its completions at both ends."""
         if one.receive is not None:
             elements = self.elements(one.receive, THERE)
             self.b.post_recv(RecvWR(wr_id=7, num_sge=len(elements), sg=elements))
@@ -92,7 +92,7 @@ class World:
         elements = self.elements(one.sizes, 0, wrong)
         number = {"b": self.b.qp_num, "nobody": self.b.qp_num + 100, "a connection": self.connection.qp_num}[one.to]
         work = SendWR(9, one.opcode, len(elements), 0x11223344, elements, one.flags)
-        work.remote_rkey = one.q_key  # as the library writes it
+        work.remote_rkey = one.q_key  # as the C library writes it
         work.set_wr_ud(self.ah, number, one.q_key)
         if self.a.core.state != e.IBV_QPS_RTS:
             return []
@@ -106,7 +106,7 @@ class World:
     def seen(self, wc: Any) -> tuple[int, ...]:
         if wc.status != e.IBV_WC_SUCCESS:
             return wc.wr_id, wc.status
-        if wc.wr_id == 9:  # of what was sent only this counts
+        if wc.wr_id == 9:  # of a send completion only these fields are valid
             return wc.wr_id, wc.status, wc.opcode
         return *(getattr(wc, name) for name in SEEN), wc.src_qp == self.a.qp_num
 
@@ -127,7 +127,7 @@ def world() -> Iterator[World]:
 @given(datagrams=st.lists(DATAGRAMS, max_size=6))
 @settings(max_examples=60)
 def test_a_datagram_by_a_path_is_what_a_packet_would_have_been(datagrams):
-    """Completions, bytes and the route before them, counters and PSNs. Worlds take turns: they share an adapter."""
+    """Equal are completions, bytes, the header before them, counters and PSNs. The worlds take turns on one adapter."""
     ends = []
     for short in (False, True):
         world = World(short=short)
@@ -179,7 +179,7 @@ def test_no_datagram_overtakes_packets(world):
     assert world.path_to(world.b.qp_num) is not None
     work = SendWR(9, e.IBV_WR_SEND, 1, 0, world.elements((8,), 0), 0)
     work.set_wr_ud(world.ah, world.b.qp_num, Q_KEY)
-    with world.adapter.lock:  # so that nobody takes it
+    with world.adapter.lock:  # so that no poll takes it
         world.a._post_one(work)
         world.a.core.datagrams.run()
         assert carrier.is_behind(world.b.qp_num)

@@ -1,6 +1,6 @@
-"""Processes that are killed in the middle of things.
+"""Processes that are killed in the middle of operations.
 
-Whoever talked to them is told in time and goes on with everybody else, and nothing is left behind.
+Their peers get an error in time and continue with other connections, and no resources are left.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def node() -> Iterator[Node]:
 
 
 def left_behind() -> set[str]:
-    """Return possible remains of ended programs: names of sockets, files of shared memory."""
+    """Return possible leftovers of ended programs: names of sockets, files of shared memory."""
     sockets = {line.split()[-1] for line in Path("/proc/net/unix").read_text().splitlines() if "weft" in line}
     shared = Path("/dev/shm")
     files = {str(file) for file in shared.iterdir() if "weft" in file.name} if shared.is_dir() else set()
@@ -63,7 +63,7 @@ def left_behind() -> set[str]:
 
 @pytest.fixture
 def tidy(node: Node) -> Iterator[None]:
-    """Check that everything created during a test is gone after it."""
+    """Check that all resources created during a test are gone after it."""
     before = left_behind()
     yield
     wait_until(lambda: left_behind() <= before, lambda: f"the end of {left_behind() - before}")
@@ -90,7 +90,7 @@ def test_dead_peer_is_reported_in_time(node, opcode, by_shm):
 
 
 def wait_until_noticed(node: Node, qp: Any, *, by_shm: bool) -> None:
-    """A path is closed by a thread that sees the other process go, which on a busy machine takes its time."""
+    """Wait until the end of a process is noticed: a thread closes its path, on a busy machine with a delay."""
     wait_until(lambda: not by_shm or not qp.core.shm_path._peer.meter.is_open)
 
 
@@ -123,14 +123,14 @@ def test_a_process_is_killed_in_the_middle_of_a_large_transfer(node, opcode, by_
 
 @pytest.mark.usefixtures("tidy")
 def test_a_process_that_gets_no_processor_is_not_taken_for_gone(node):
-    """An adapter in hardware answers whatever its program does: silence of one that has yet to read says nothing."""
+    """An adapter in hardware answers without its program, so a missing answer with unread packets is no failure."""
     with Peer() as peer:
         near, _ = connect_to(node, peer, timeout=TIMEOUT, retry_cnt=RETRIES)
         requester = near.core.requester
         stop(peer)
         near.post_send(request(node, WRITE, rkey=peer.rkey, va=peer.address))
         deadlines = set()
-        while len(deadlines) < RETRIES + 3:  # so many timeouts are over
+        while len(deadlines) < RETRIES + 3:  # this many timeouts have expired
             assert node.cq.poll()[0] == 0
             deadlines.add(requester.deadline_s)
         os.kill(peer.pid, signal.SIGCONT)
@@ -144,27 +144,27 @@ def stop(peer: Peer) -> None:
 
 @pytest.mark.usefixtures("tidy")
 def test_over_uc_what_the_other_has_yet_to_read_is_waited_for(node):
-    """Packets put behind packets would never be caught up with, and no request could take the path again."""
+    """With more and more packets the receiver would never catch up, and no request could use the path again."""
     with Peer(by_shm=True) as peer:
         near, _ = connect_to(node, peer, IBV_QPT_UC)
         stop(peer)
-        assert status_of(node, near, request(node, SEND)) == OK  # as packets: nobody has asked to receive it
+        assert status_of(node, near, request(node, SEND)) == OK  # as packets: no receive is posted
         node.mr.write(b"written!", 8)
         near.post_send(request(node, WRITE, rkey=peer.rkey, va=peer.address))
         assert node.cq.poll()[0] == 0
         os.kill(peer.pid, signal.SIGCONT)
         assert poll(node.cq, 1)[0].status == OK
-        wait_until(lambda: peer.tell("read", 8, 0) == b"written!")  # UC is done when it has sent
+        wait_until(lambda: peer.tell("read", 8, 0) == b"written!")  # over UC a request completes when it is sent
 
 
 @pytest.mark.usefixtures("tidy")
 def test_no_more_than_a_window_is_made_for_a_process_that_may_be_gone(node, monkeypatch):
-    """A message of 1 GiB would be packets for seconds, and whoever was killed meanwhile is noticed after them only."""
+    """All packets of 1 GiB would take seconds, and a peer killed meanwhile would be noticed only after them."""
     monkeypatch.setattr(queue_pair, "SHM_PATH_AFTER", 1 << 20)
     carrier, arguments = node.ctx.adapter.carrier, []
     with Peer() as peer:
         near, _ = connect_to(node, peer, timeout=TIMEOUT, retry_cnt=RETRIES)
-        os.kill(peer.pid, signal.SIGSTOP)  # it answers nothing
+        os.kill(peer.pid, signal.SIGSTOP)  # it does not answer
         mine = MR(node.pd, MEMORY_BYTES, IBV_ACCESS_LOCAL_WRITE)
         real = carrier.send
 
@@ -188,7 +188,7 @@ def test_no_more_than_a_window_is_made_for_a_process_that_may_be_gone(node, monk
 @pytest.mark.parametrize("by_shm", [False, True])
 @pytest.mark.parametrize(("opcode", "length"), [(WRITE, 1 << 20), (W.IBV_WR_RDMA_WRITE_WITH_IMM, 64), (READ, 1 << 16)])
 def test_a_killed_writer_leaves_its_victim_unharmed(node, opcode, length, by_shm):
-    """Wherever the knife falls: all of the victim's queues work on, and its memory is its own again."""
+    """At any moment of the kill: all of the victim's queues continue, and its memory no longer changes."""
     mine = MR(node.pd, 1 << 20, IBV_ACCESS_LOCAL_WRITE | REMOTE)
     pair, received = connect(node, IBV_QPT_RC), 0
     for attempt in range(4):
@@ -209,7 +209,7 @@ def test_a_killed_writer_leaves_its_victim_unharmed(node, opcode, length, by_shm
                 for _ in range(cq.poll(100)[0]):
                     near.post_recv(RecvWR())
                     received += 1
-                if knife_s == begun_s + 10 and near.query(0)[0].rq_psn:  # something came
+                if knife_s == begun_s + 10 and near.query(0)[0].rq_psn:  # a packet arrived
                     knife_s = time.monotonic() + 0.003 * attempt
             assert knife_s != begun_s + 10
             peer.kill()

@@ -1,4 +1,4 @@
-"""Devices and what they answer; device memory; protection domains."""
+"""Devices and their attributes; device memory; protection domains."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_the_gids_are_where_programs_for_mlx5_look_for_them(ctx):
 
 
 def test_the_device_has_the_name_that_programs_have_in_their_text():
-    """And the one that it had before."""
+    """And its former name."""
     assert [item.name for item in get_device_list()] == [b"mlx5_0"]
     with Context(name="mlx5_0") as ctx, Context(name="weft0") as same:
         assert (ctx.name, same.name) == ("mlx5_0", "mlx5_0")
@@ -178,7 +178,7 @@ def test_missing_objects_cannot_be_imported(ctx):
     with pytest.raises(PyverbsRDMAError, match="Failed to import DM"):
         DM(ctx, handle=pd.handle)
     with pytest.raises(PyverbsRDMAError, match="Failed to import MR"):
-        MR(PD(ctx), handle=mr.handle)  # it is of another protection domain
+        MR(PD(ctx), handle=mr.handle)  # it belongs to another protection domain
 
 
 def test_a_closed_context_gives_its_file_back():

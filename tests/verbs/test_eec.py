@@ -1,4 +1,4 @@
-"""Reliable datagrams by the objects of verbs: domains, EE contexts, queue pairs of type RD."""
+"""Reliable datagrams by objects of the verbs: domains, EE contexts, queue pairs of type RD."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def node():
 
 
 def joined(node: Node, rdd: RDD) -> tuple[EEC, EEC]:
-    """Two EE contexts, each the other's end."""
+    """Return two EE contexts that are connected to each other."""
     ends = EEC(rdd), EEC(rdd)
     for mine, other in ((ends[0], ends[1]), (ends[1], ends[0])):
         mine.to_rts(attributes(node, other.eec_num))

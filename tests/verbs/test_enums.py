@@ -59,7 +59,7 @@ def test_a_misspelt_constant_is_an_error_of_the_type_checker(tmp_path):
         "print(IBV_QPT_RC | e.IBV_QPT_UD, e.IBV_QPT_UX)\n"
         "print(cm.RDMA_PS_TCP, cm.RDMA_PS_TPC)\n"
     )
-    alone = ["--strict", "--follow-imports=skip", f"--cache-dir={tmp_path}"]  # fast: nothing else of weft is read
+    alone = ["--strict", "--follow-imports=skip", f"--cache-dir={tmp_path}"]  # fast: without the rest of weft
     output, _, status = api.run([*alone, str(program), *map(str, FOLDER.glob("*.py*"))])
     assert status == 1
     errors = [line for line in output.splitlines() if "attr-defined" in line]

@@ -1,4 +1,4 @@
-"""Asynchronous events: in order, one queue per context, and a wait that moves the adapter."""
+"""Asynchronous events: in order, one queue per context, and a wait during which the adapter makes progress."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_waiting_for_an_event_drives_the_adapter():
     wire = Wire()
     near, far = connected(wire)
     ctx = context(wire, "b")
-    for state in (IBV_QPS_INIT, IBV_QPS_RTR):  # back to where the first request is told
+    for state in (IBV_QPS_INIT, IBV_QPS_RTR):  # back to the state where the first request raises an event
         far.state = state
     far.on_event = lambda kind: ctx.raise_event(kind, far)
     wire.a.send(near, 1, 0, 8)

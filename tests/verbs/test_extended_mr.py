@@ -1,4 +1,4 @@
-"""Regions by ibv_reg_mr_ex, buffers of the adapter, and handles that say how memory is written."""
+"""Regions by ibv_reg_mr_ex, buffers of the adapter, and handles with options for DMA writes."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_a_buffer_is_registered_by_the_domain_that_allocated_it(ctx, pd):
 
 
 def test_a_parent_domain_may_ask_for_memory_outside_of_a_guests_protection(ctx, pd):
-    """No device here bounces: it is memory like any other."""
+    """No device needs bounce buffers: this is ordinary memory."""
     mask = IBV_PARENT_DOMAIN_INIT_ATTR_ALLOW_CC_UNPROTECTED_ALLOC
     attr = ParentDomainInitAttr(pd, comp_mask=mask)
     assert attr.comp_mask == mask
@@ -147,7 +147,7 @@ def test_the_end_of_a_domain_is_the_end_of_its_buffers(ctx):
 
 
 def test_a_region_keeps_the_buffer_that_it_is_of(pd):
-    mr = BufMR(pd, Buf(pd, PAGE), PAGE, OWN)  # nobody else has the buffer
+    mr = BufMR(pd, Buf(pd, PAGE), PAGE, OWN)  # the only reference to the buffer
     mr.write("kept", 4)
     Buf(pd, PAGE)
     assert mr.read(4, 0) == b"kept"
@@ -256,7 +256,7 @@ def test_a_handle_goes_with_a_region(ctx, pd):
 @pytest.mark.parametrize("wrong", [{"ph": 4}, {"tph_mem_type": 2}, {"cpu_id": 0xFFFF}])
 def test_a_hint_that_there_is_not_is_refused(ctx, wrong):
     assert code_of(DMAHandle, ctx, hints(**wrong)) == errno.EINVAL
-    DMAHandle(ctx, DmaHandleInitAttr(**wrong))  # nobody said that the field counts
+    DMAHandle(ctx, DmaHandleInitAttr(**wrong))  # the mask does not include the field
 
 
 def test_hints_that_are_not_known_are_refused(ctx):

@@ -1,4 +1,4 @@
-"""Memory of GPUs: what can be known without one, and, marked `gpu`, what one does."""
+"""Memory of GPUs: tests without a GPU, and, marked `gpu`, tests with one."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def node() -> Iterator[Node]:
 
 @dataclass
 class Claimed:
-    """An array that says it is on a GPU."""
+    """An array that claims to be on a GPU."""
 
     address: int
     shape: tuple[int, ...] = (1024,)
@@ -99,8 +99,8 @@ def test_host_memory_does_not_load_the_driver(node):
 
 @needs_no_driver
 def test_a_driver_that_is_loaded_later_is_found(monkeypatch):
-    """Searching for it again needs a library that was loaded since."""
-    monkeypatch.setattr(cuda, "LIBRARY", "libBrokenLocale.so.1")  # of glibc, and nothing links it
+    """The search is repeated only after a new library was loaded."""
+    monkeypatch.setattr(cuda, "LIBRARY", "libBrokenLocale.so.1")  # a library of glibc that no program links
     assert not cuda._find_loaded(cuda._libraries_loaded())
     ctypes.CDLL(cuda.LIBRARY)
     assert cuda._find_loaded(cuda._libraries_loaded())
@@ -142,7 +142,7 @@ def test_a_process_that_cannot_reach_a_gpu_says_so_and_the_other_remembers():
 
 
 class PretendedDriver:
-    """A driver of a GPU whose memory is the processor's."""
+    """A fake GPU driver, with GPU memory in host memory."""
 
     def __init__(self) -> None:
         self.copies: list[tuple[str, int]] = []
@@ -161,7 +161,7 @@ class PretendedDriver:
     ("near", "far", "kind"), [("gpu", "gpu", "DtoD"), ("gpu", "host", "DtoH"), ("host", "gpu", "HtoD")]
 )
 def test_over_a_shared_memory_path_nobody_but_the_driver_touches_a_gpu(node, monkeypatch, near, far, kind):
-    """Short messages, which lie behind their completion else, and long ones; the other way round for a READ."""
+    """Short messages, which are otherwise in the completion itself, and long ones; a READ copies in reverse."""
     driver = PretendedDriver()
     monkeypatch.setattr(gpu_copies, "in_use", lambda: driver)
     monkeypatch.setattr(cuda, "in_use", lambda: None)
@@ -197,7 +197,7 @@ def test_over_a_shared_memory_path_nobody_but_the_driver_touches_a_gpu(node, mon
         node.ctx.adapter.regions.drop(held)
 
 
-# -- with one, in one process -----------------------------------------------------------------------------------------
+# -- with a GPU, in one process ----------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -210,7 +210,7 @@ def torch() -> Any:
 
 @pytest.fixture
 def random(torch) -> Any:
-    """Tensors of random bytes."""
+    """A function that returns tensors of random bytes."""
 
     def made(nbytes: int = SIZE, device: str = "cuda") -> Any:
         tensor = torch.randint(0, 256, (nbytes,), dtype=torch.uint8, device=device)
@@ -267,7 +267,7 @@ def test_lists_may_name_tensors_and_host_memory(node, random):
     a, b = pair(node)
     mrs = [MR(node.pd, 0, ALL, address=item) for item in (first, second, third, sink)]
     everything = bytes(first.cpu().numpy()) + bytes(second.cpu().numpy()) + bytes(third)
-    for count in (2, 3):  # on the GPU only, and both
+    for count in (2, 3):  # GPU memory only, then both kinds
         length = (0, 0, 4000, 4500)[count]
         b.post_recv(RecvWR(num_sge=1, sg=[SGE(mrs[3].buf, length, mrs[3].lkey)]))
         sg = [SGE(mr.buf, mr.length, mr.lkey) for mr in mrs[:count]]
@@ -344,7 +344,7 @@ def test_any_kind_of_tensor_can_be_registered(node, torch):
     for tensor in kinds:
         with MR(node.pd, 0, ALL, address=tensor) as mr:
             assert (mr.buf, mr.length) == (tensor.data_ptr(), tensor.nbytes)
-    with MR(node.pd, 0, ALL, address=torch.ones(10).pin_memory()) as mr:  # the host's, whatever made it
+    with MR(node.pd, 0, ALL, address=torch.ones(10).pin_memory()) as mr:  # host memory, although torch allocated it
         assert mr.region.device is None
     with pytest.raises(PyverbsUserError, match="is not contiguous"):
         MR(node.pd, 0, ALL, address=torch.ones(8, 8, device="cuda").t())
@@ -363,7 +363,7 @@ def test_cupy_arrays_can_be_registered(node, random):
 
 @pytest.mark.gpu
 def test_address_outside_the_allocation_is_refused(node, random):
-    tensor = random(64 << 20)  # an allocation of its own
+    tensor = random(64 << 20)  # large enough for its own allocation
     with pytest.raises(PyverbsRDMAError, match="more than the allocation") as caught:
         MR(node.pd, 65 << 20, ALL, address=tensor.data_ptr())
     assert caught.value.error_code == errno.EFAULT
@@ -439,7 +439,7 @@ def test_two_processes_move_tensors_without_the_host(node, torch, random, moved)
         done(node)
         assert peer.ask("poll") == IBV_WC_SUCCESS
         assert peer.ask("values") == [42]
-        assert moved() == {"DtoD": 3 * SIZE}  # who asks copies, over the shared-memory path
+        assert moved() == {"DtoD": 3 * SIZE}  # the requester copies, over the shared-memory path
         assert peer.ask("copied") == {}
 
 

@@ -1,4 +1,4 @@
-"""A device of a lab host: its settings, its addresses and its paths, with a lab that answers as the test says."""
+"""A device of a lab host: its settings, its addresses and its paths, with a fake lab."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ FIRST_ADDRESS = 0xFFFF_7F01_0000
 
 
 class FakeLine:
-    """A connection to a lab with two hosts besides, in which even GIDs have a path."""
+    """A connection to a fake lab with two other hosts, where even GIDs have a path."""
 
     def __init__(self) -> None:
         self.sent: list[bytes] = []

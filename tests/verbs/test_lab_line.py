@@ -17,7 +17,7 @@ from weft.verbs.carriers.lab.connection import NUMBER, Kind, Line, frame
 
 
 def test_an_answer_that_comes_too_late_is_let_go_with_its_file():
-    """A program that asks a busy lab again and again would keep them all."""
+    """A program that repeats requests to a busy lab would keep all the files."""
     listener = runtime.Listener(runtime.folder() / "late")
     line = Line(str(listener.path))
     lab = listener.accept()
@@ -39,7 +39,7 @@ def test_an_answer_that_comes_too_late_is_let_go_with_its_file():
 
 @pytest.fixture
 def ends():
-    """A program's end of a connection, and the lab's."""
+    """The program's end of a connection and the lab's."""
     listener = runtime.Listener(runtime.folder() / "line")
     line = Line(str(listener.path))
     lab = listener.accept()
@@ -67,7 +67,7 @@ def test_a_closed_line_uses_no_file_that_got_its_number(ends):
 
 
 def test_a_line_that_a_thread_polls_is_closed_by_that_thread(ends, monkeypatch):
-    """Until then its numbers are not free: the thread would wait for another file."""
+    """If its file descriptors were closed earlier, the thread could wait for other files with the same numbers."""
     line, lab = ends
     polls, is_closed = threading.Event(), threading.Event()
 
@@ -102,7 +102,7 @@ def test_a_forked_process_closes_its_copies_whoever_held_the_lock(ends):
         line._pollers += 1
         child = os.fork()
         if not child:
-            held = threading.Thread(target=line.close)  # another thread than that which has the lock
+            held = threading.Thread(target=line.close)  # not the thread that holds the lock
             held.start()
             held.join(PATIENCE_S)
             os._exit(held.is_alive() or line._socket.fileno() >= 0)

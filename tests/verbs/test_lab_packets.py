@@ -1,4 +1,4 @@
-"""Packets as a port of a lab writes and reads them: those of `weft.wire.packet`, byte for byte."""
+"""Packets that a lab's port writes and reads equal those of `weft.wire.packet`, byte for byte."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_packet_is_what_the_wire_says_and_comes_back_as_it_was(segment, way, s
 def test_corrupted_frame_is_no_packet(segment, way, data):
     headers, payload = next(encode(segment, 256))
     result = bytearray(_packet(way, 5, headers, payload))
-    first = 8 + (40 if way.gids is not None else 0) + 5  # behind what may change on the way: the last is resv8a
+    first = 8 + (40 if way.gids is not None else 0) + 5  # after the last field that switches may change, resv8a
     bit = data.draw(st.integers(8 * first, 8 * (len(result) - 2) - 1))
     result[bit // 8] ^= 1 << bit % 8
     with pytest.raises(Malformed):

@@ -14,7 +14,7 @@ FACTS = Facts(PortInfo(lid=4), (1,), (0xFFFF,))
 
 
 class Administrator:
-    """A line to a lab in which one answers in turn as it is told."""
+    """A fake connection to a lab that gives prepared answers in order."""
 
     def __init__(self, *statuses: int) -> None:
         self.statuses = list(statuses)

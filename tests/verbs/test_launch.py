@@ -1,4 +1,4 @@
-"""`weft verbs COMMAND`: any program, with weft's pyverbs where it looks for one."""
+"""`weft verbs COMMAND`: any program, with weft's pyverbs on its import path."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.warm import WARM
 from weft import compiler
 
 pytestmark = pytest.mark.usefixtures("warm")
-LAUNCH = [sys.executable, "-m", "weft", "verbs"]  # with a number and signals of its own
+LAUNCH = [sys.executable, "-m", "weft", "verbs"]  # a separate process, with its own ID and signals
 SAYS_WHOSE = "import pyverbs.wr; print(pyverbs.wr.__spec__.name)"
 WEFTS = "weft.verbs.pyverbs.wr\n"
 
@@ -73,7 +73,7 @@ def test_ucx_is_told_from_where_on_rdma_pays_unless_the_caller_knows_better():
 
 @pytest.mark.skipif(compiler.find() is None, reason="no C compiler")
 def test_the_module_of_gpudirect_exists_unless_memory_of_gpus_has_no_handles():
-    """NCCL and UCX ask only for the existence of its file."""
+    """NCCL and UCX check only that its file exists."""
     program = "import os; print(os.access('/sys/module/nvidia_peermem/version', os.F_OK))"
     for arguments, result in (({}, True), ({"NCCL_CUMEM_ENABLE": "0"}, True), ({"NCCL_CUMEM_ENABLE": "1"}, False)):
         assert run(sys.executable, "-c", program, env=os.environ | arguments).stdout == f"{result}\n"
@@ -91,7 +91,7 @@ def test_the_tools_of_rdma_are_there():
 
 
 def test_the_program_takes_the_place_of_the_launcher():
-    """So its number, its status and what signals do to it are its own."""
+    """So its process ID, its exit status and its signal handling are its own."""
     with subprocess.Popen(
         [*LAUNCH, "sh", "-c", "echo $$; read line; exit 7"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as launched:

@@ -1,4 +1,4 @@
-"""Leave of a lab to write into a peer's memory: it ends with the peer, whoever had its door before."""
+"""A lab's grants to write into a peer's memory: a grant ends with the peer, even if its number is reused."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ GUID, PEER = 7, 2
 
 
 class Program:
-    """A program at a port of a lab that opens every meter."""
+    """A program at a port of a fake lab that opens every meter."""
 
     def __init__(self, lab: Path, number: int) -> None:
         size_bytes = METERS * MeterRecord.size
@@ -61,7 +61,7 @@ def test_a_way_ends_with_the_program_whose_number_was_another_s_before(tmp_path)
 
 
 def test_threads_that_ask_for_the_same_path_at_the_same_time_get_the_same_grant(tmp_path):
-    """The second asks after the lab has opened the meter and before the first has the answer."""
+    """The second requests after the lab has opened the meter and before the first has the answer."""
     own, asks = Program(tmp_path / "lab", 1), 0
     grants, is_open, second_is_done = own.carrier.grants, threading.Event(), threading.Event()
     assert grants is not None

@@ -1,4 +1,4 @@
-"""Memory regions and windows: which key opens what, when, and for whom."""
+"""Memory regions and windows: the access of each key, by state, protection domain and queue pair."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def pd():
 
 @pytest.fixture
 def qp(pd):
-    """A queue pair of that protection domain."""
+    """A queue pair in the protection domain."""
     pair = Wire().a.queue_pair()
     pair.pd = pd.key
     return pair
@@ -200,7 +200,7 @@ def test_a_window_of_type_1_gets_a_new_key_each_time_and_the_old_one_opens_nothi
     mr, mw = MR(pd, 64, WRITE | IBV_ACCESS_MW_BIND), MW(pd, 1)
     first = Binding(mw, MWBindInfo(mr, mr.buf + 8, 16, REMOTE))
     old = mw.rkey
-    assert not is_remote(pd, old, mr.buf + 8, 16)  # posted, not yet its turn
+    assert not is_remote(pd, old, mr.buf + 8, 16)  # posted, not yet executed
     assert first.execute(qp.pd, qp.number) == BOUND
     assert is_remote(pd, old, mr.buf + 8, 16)
     assert not is_remote(pd, old, mr.buf + 8, 17)
@@ -249,10 +249,10 @@ def test_a_domain_closes_windows_before_regions(pd, qp):
 @pytest.mark.parametrize(
     ("region_access", "offset", "length", "window_access"),
     [
-        (WRITE, 0, 64, REMOTE),  # not for windows
+        (WRITE, 0, 64, REMOTE),  # not allowed for windows
         (WRITE | IBV_ACCESS_MW_BIND, 0, 65, REMOTE),
         (WRITE | IBV_ACCESS_MW_BIND, -1, 4, REMOTE),
-        (IBV_ACCESS_MW_BIND, 0, 64, REMOTE),  # cannot be written
+        (IBV_ACCESS_MW_BIND, 0, 64, REMOTE),  # the region is not writable
         (WRITE | IBV_ACCESS_MW_BIND, 0, 64, REMOTE | IBV_ACCESS_ZERO_BASED),  # type 1
     ],
 )

@@ -1,4 +1,4 @@
-"""Objects end once, children before parents; memory is the C library's."""
+"""Objects are closed once, children before parents; memory comes from the C library."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bits that turn over, beside all else that happens to packets: nobody ever gets wrong bytes."""
+"""Bit errors together with all other packet faults: no receiver ever gets wrong bytes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FAULTS = st.builds(
 
 
 def messages(seed: int, least: int, most: int) -> list[bytes]:
-    """No two alike."""
+    """Return distinct random messages."""
     chance = random.Random(seed)
     return [bytes((number,)) + chance.randbytes(chance.randrange(least, most)) for number in range(COUNT)]
 

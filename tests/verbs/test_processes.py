@@ -1,4 +1,4 @@
-"""Processes that share one adapter: whose a packet is, and what happens when one of them dies."""
+"""Processes that share one adapter: the owner of a packet, and the death of a process."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def device() -> str:
 
 @pytest.fixture
 def ends(device) -> Iterator[dict[str, ProcessCarrier]]:
-    """Two carriers as two processes have them."""
+    """Two carriers that act as those of two processes."""
     result = {name: ProcessCarrier((GID,), device) for name in ("a", "b")}
     yield result
     for item in result.values():
@@ -131,7 +131,7 @@ child = listener.get_request()
 memory = child.reg_write(4096)
 child.accept()
 print(memory.buf, memory.rkey, flush=True)
-sys.stdin.read()  # it does nothing: its adapter answers
+sys.stdin.read()  # the program is idle: its adapter answers
 """
 
 
@@ -167,7 +167,7 @@ cq = CQ(Context(name="mlx5_0"), 10)
 child = os.fork()
 if not child:
     after = the_adapter()
-    cq.close()  # what it has inherited of the other's ends quietly
+    cq.close()  # its inherited copy of the other's object closes without an error
     os._exit(0 if after is not before and after.carrier.numbers != numbers else 1)
 print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), the_adapter() is before)
 """

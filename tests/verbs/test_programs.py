@@ -1,4 +1,4 @@
-"""Programs as people write them for pyverbs and mlx5 adapters, in two processes: `weft verbs python app.py`."""
+"""Typical programs for pyverbs and mlx5 adapters, in two processes: `weft verbs python app.py`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.warm import WARM
 
 pytestmark = pytest.mark.usefixtures("warm")
 PROGRAMS = Path(__file__).parent / "programs"
-SERVICE = "18517"  # a number of the connection manager: no socket has it
+SERVICE = "18517"  # a service number of the connection manager: no socket uses it
 LINK_LOCAL, IPV4 = "fe80:0000:0000:0000:0077:65ff:fe66:7401", "0000:0000:0000:0000:0000:ffff:7f00:0001"
 
 
@@ -24,7 +24,7 @@ def launch(program: str, *words: str, roce: str = "") -> subprocess.Popen[str]:
 
 
 def ends(server: subprocess.Popen[str], client: subprocess.Popen[str]) -> list[str]:
-    """Return the last output of each if both end without an error; a failing one ends the other, which would wait."""
+    """Return the last line of each output; if one program fails, end the other, which would wait for it."""
     both = (client, server)
     wait_until(lambda: any(one.poll() for one in both) or all(one.poll() == 0 for one in both), "both ends to end")
     for item in both:

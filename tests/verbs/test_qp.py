@@ -1,4 +1,4 @@
-"""Queue pairs as a program sees them: making, changing, asking, posting, ending."""
+"""Queue pairs at the programs' interface: create, modify, query, post, close."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def pair(node):
     return node, *connect(node, IBV_QPT_RC)
 
 
-# -- making -----------------------------------------------------------------------------------------------------------
+# -- creation ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

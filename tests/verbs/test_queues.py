@@ -1,4 +1,4 @@
-"""Limits and ties of queues: of receive requests, of completions, and of a queue pair's send requests and datagrams."""
+"""Limits and ties of queues: receive requests, completions, and a queue pair's send requests and datagrams."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_a_cleared_receive_queue_is_empty_and_takes_its_capacity_again():
 
 def test_a_shared_queue_of_one_receive_request_is_reused():
     memory = QueueMemory(can_be_shared=True)
-    memory.is_shared = True  # a kernel adds, and Python takes
+    memory.is_shared = True  # a kernel adds, and Python removes
     queue = ReceiveQueue(1, 2, memory=memory)
     for number in (1, 2):
         queue.post(ReceiveWork(wr_id=number))
@@ -251,7 +251,7 @@ def test_a_path_is_looked_for_after_enough_requests_and_again_after_a_second():
     a.find_shm_path()
     assert len(asked) == 1
     a.find_shm_path()
-    wire.clock.sleep(1.085)  # a second, and ten times the time of the answer, from the question on
+    wire.clock.sleep(1.085)  # a second plus ten times the response time, from the request on
     a.find_shm_path()
     assert len(asked) == 1
     wire.clock.sleep(0.006)

@@ -1,4 +1,4 @@
-"""Reliable datagrams: many queue pairs over one path, each message once, whatever becomes of packets and of others."""
+"""Reliable datagrams: many queue pairs over one path; each message arrives once, despite faults and other errors."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ANSWERS = (Op.ACKNOWLEDGE, Op.READ_RESPONSE, Op.ATOMIC_RESPONSE)
 
 
 def one_pair(fate=None, **settings):
-    """A wire, an EE context and a queue pair at each end of it."""
+    """Return a wire, and an EE context and a queue pair at each of its ends."""
     wire = Wire(fate)
     return wire, *path(wire.a, wire.b, **settings), queue_pair(wire.a), queue_pair(wire.b)
 
@@ -93,7 +93,7 @@ def test_one_path_carries_one_message_at_a_time_whoever_sends():
 
 
 def in_order(wire: Wire) -> list[Segment]:
-    """Let it run; what both ends sent, in the order in which they did."""
+    """Run the wire and return the segments that both ends sent, in their order."""
     observed: list[Segment] = []
     for end in wire.ends.values():
         end.send = watched(end.send, observed)
@@ -124,7 +124,7 @@ def test_one_queue_pair_reaches_many_adapters_paths_and_queue_pairs():
 
 
 def test_a_queue_pair_sends_in_order_also_when_its_paths_differ():
-    """The second request would be quicker: its path loses nothing."""
+    """The second request could be faster: its path loses no packet."""
     wire = Wire()
     (slow, _), (quick, _) = path(wire.a, wire.b), path(wire.a, wire.b)
     a, b = queue_pair(wire.a), queue_pair(wire.b)
@@ -183,7 +183,7 @@ def test_peer_that_is_never_ready_fails_and_the_path_continues():
 
 
 def assert_works(wire: Wire, ee) -> None:
-    """A new pair of queue pairs still gets a message over the path."""
+    """Assert that two new queue pairs can still exchange a message over the path."""
     a, b = queue_pair(wire.a), queue_pair(wire.b)
     wire.b.receive(b, 77, 50_000, 100)
     send(wire.a, a, ee, b, 76, 0, 10)
@@ -193,7 +193,7 @@ def assert_works(wire: Wire, ee) -> None:
 
 
 def test_late_copy_of_a_refused_message_is_not_accepted():
-    """A copy of the first attempt comes when there is a buffer; the second attempt is the one that counts."""
+    """A copy of the first attempt arrives when there is a buffer; only the second attempt counts."""
     copies: list[Segment] = []
 
     def fate(packet: Segment) -> list[Segment]:
@@ -290,7 +290,7 @@ def test_local_errors_fail_before_anything_is_sent(what, status):
     ],
 )
 def test_a_wrong_request_fails_both_queue_pairs_and_not_the_path(opcode, more, status):
-    """The SEND is too long for the buffer that waits for it."""
+    """The SEND is too long for the posted buffer."""
     wire, ee, far_ee, a, b = one_pair()
     wire.b.receive(b, 5, 0, 4)
     wire.b.receive(b, 6, 0, 4)
@@ -324,7 +324,7 @@ def test_an_error_is_told_again_if_its_answer_was_lost():
 
 
 def test_an_error_that_is_told_twice_is_one_error():
-    """The second answer comes when the RESYNC is under way already."""
+    """The second answer arrives after the RESYNC was sent."""
     answers: list[Segment] = []
 
     def fate(packet: Segment) -> list[Segment]:
@@ -411,7 +411,7 @@ def test_a_queue_pair_goes_on_after_its_error_and_from_a_drained_queue():
     assert wire.a.done() == [(2, OK)]
     messages = []
     a.on_event, a.wants_drained = messages.append, True
-    send(wire.a, a, ee, b, 3, 0, 10)  # nobody is ready for it
+    send(wire.a, a, ee, b, 3, 0, 10)  # no receive is posted
     wire.run()
     a.enter(S.IBV_QPS_SQD)
     send(wire.a, a, ee, b, 4, 0, 10)
@@ -451,7 +451,7 @@ BUFFERS_AT, READ_AT, SUM_AT = 600_000, 750_000, 900_000
 @given(st.integers(0, 1 << 30), st.floats(0, 0.3), st.floats(0, 0.3), st.floats(0, 0.2))
 @example(5, 0.0, 0.3, 0.2)
 def test_everything_arrives_once_and_in_order_under_any_fault(seed, loss, double, delay):
-    """Three queue pairs send to two over one path. Buffers come late, and one sender uses a wrong Q_Key in the end."""
+    """Three queue pairs send to two over one path. Buffers are posted late, and the last request has a wrong Q_Key."""
     wire = Wire(Corruption(seed, loss, double, delay, corrupt=0.1))
     ee, _ = path(wire.a, wire.b, timeout=8, sq_psn=0xFF_FFF0, rq_psn=0xFF_FFF0)
     senders, targets = [queue_pair(wire.a) for _ in range(3)], [queue_pair(wire.b) for _ in range(2)]
@@ -476,7 +476,7 @@ def test_everything_arrives_once_and_in_order_under_any_fault(seed, loss, double
         opcode = W.IBV_WR_SEND_WITH_IMM if kind == "send" else KINDS[kind]
         send(wire.a, a, ee, b, number, offset, size, opcode, **more)
         posted[a.number].append(number)
-    for number, b in enumerate(buffers):  # some before anything is sent, some only while it waits
+    for number, b in enumerate(buffers):  # some before the sends, some while a send waits
         wire.run(chance.choice((0, 0.002)))
         wire.b.receive(b, number, BUFFERS_AT + number * SLOT, SLOT)
     bad = senders[0]
@@ -488,7 +488,7 @@ def test_everything_arrives_once_and_in_order_under_any_fault(seed, loss, double
 def check(wire: Wire, ee, posted, bad: int, arrives: dict[int, bytes], sums: int) -> None:
     done, received = taken(wire.a.cq, 1000), taken(wire.b.cq, 1000)
     statuses = {item.status for item in done}
-    if statuses & {WC.IBV_WC_RETRY_EXC_ERR, WC.IBV_WC_INV_EEC_STATE_ERR}:  # the retries ended, and all that follows
+    if statuses & {WC.IBV_WC_RETRY_EXC_ERR, WC.IBV_WC_INV_EEC_STATE_ERR}:  # no retries left, later requests are flushed
         allowed = {WC.IBV_WC_RETRY_EXC_ERR, WC.IBV_WC_INV_EEC_STATE_ERR, WC.IBV_WC_WR_FLUSH_ERR}
         assert statuses <= allowed | {WC.IBV_WC_SUCCESS, WC.IBV_WC_REM_INV_RD_REQ_ERR}
         assert ee.state == S.IBV_QPS_ERR
@@ -501,7 +501,7 @@ def check(wire: Wire, ee, posted, bad: int, arrives: dict[int, bytes], sums: int
     good = {item.wr_id for item in done if item.status == WC.IBV_WC_SUCCESS}
     messages = [item.immediate for item in received if item.status == WC.IBV_WC_SUCCESS]
     assert len(set(messages)) == len(messages)  # once
-    for qp, numbers in posted.items():  # in order, of each sender to each receiver
+    for qp, numbers in posted.items():  # in order, for each sender and receiver
         for target in {item.qp_num for item in received}:
             of_both = [item.immediate for item in received if (item.src_qp, item.qp_num) == (qp, target)]
             assert of_both == sorted(of_both)

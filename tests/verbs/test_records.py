@@ -1,4 +1,4 @@
-"""Records that processes share are the same in Python, in kernels and in C."""
+"""Records that processes share have the same layout in Python, in kernels and in C."""
 
 from __future__ import annotations
 

@@ -50,20 +50,20 @@ def stranger():
 
 
 def ends(pair: tuple[RoceCarrier, RoceCarrier], **settings: int):
-    """Hosts, and a queue pair of each."""
+    """Return two hosts, and a queue pair of each, connected to each other."""
     a, b = (Host.over(carrier) for carrier in pair)
     return a, b, *connect(a, b, (pair[1].gid, pair[0].gid), (pair[0].gid, pair[1].gid), **settings)
 
 
 def settle(*hosts: Host) -> None:
-    """Until both have nothing to do for a while."""
+    """Run the hosts until they are idle."""
     for _ in range(50):
         for host in hosts:
             host.adapter.progress()
 
 
 def until_done(asks: Host, answers: Host, seconds: float = PATIENCE_S) -> list[tuple[int, int]]:
-    """The first completions."""
+    """Run both hosts; return the requester's first completions."""
     until_s = time.monotonic() + seconds
     while time.monotonic() < until_s:
         asks.adapter.progress()
@@ -136,7 +136,7 @@ def test_a_long_read_that_ends_past_the_region_is_an_access_error(pair):
 
 
 def test_a_long_message_arrives_in_few_runs_each_with_many_packets(pair):
-    """244 packets: what Python does is not for each of them."""
+    """244 packets: Python's work is per run, not per packet."""
     a, b, mine, _ = ends(pair, mtu_bytes=4096)
     a.send(mine, 1, 0, 1_000_000, WRITE, va=b.at, rkey=b.region.key)
     a.adapter.progress()
@@ -201,7 +201,7 @@ def test_of_packets_that_came_together_only_the_wrong_one_is_dropped(pair, stran
 
 @pytest.mark.parametrize(("identification", "is_taken"), [(0, True), (1, True), (77, True), (127, True), (5000, False)])
 def test_identifications_that_a_socket_makes_are_found_out(pair, stranger, identification, is_taken):
-    """Identifications of hardware are not detected: then its packets are accepted unchecked if it is trusted."""
+    """Identifications of hardware are not detected: packets of a trusted sender are then accepted unchecked."""
     headers = BTH(opcode=Opcode.RC_ACKNOWLEDGE, m=1, dest_qp=5), AETH(syndrome=0x1F)
     stranger.send(loopback_address(1), stranger.datagram(loopback_address(1), headers, b"", identification))
     assert len(pair[0].receive()) == is_taken
@@ -246,12 +246,12 @@ def test_ipv6_talks_to_itself():
         carrier.close()
 
 
-# -- what may be on its way -------------------------------------------------------------------------------------------
+# -- data in flight ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("opcode", [WRITE, READ])
 def test_no_more_is_on_its_way_than_the_window(pair, opcode):
-    """A message of 16 windows: none of it is lost."""
+    """A message of 16 windows arrives without loss."""
     for carrier in pair:
         carrier.window_bytes = 64 << 10
     a, b, mine, _ = ends(pair, mtu_bytes=1024, timeout=20)
@@ -277,7 +277,7 @@ def test_the_window_is_no_more_than_the_socket_holds():
 
 
 def test_packets_dropped_by_a_full_socket_are_sent_again(pair):
-    """The window is that of another machine's socket; this one holds less."""
+    """The window assumes the buffer of a normal socket; this one is smaller."""
     pair[1]._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
     a, b, mine, _ = ends(pair, mtu_bytes=4096, timeout=10)
     a.put(0, random.Random(4).randbytes(1 << 20))
@@ -287,7 +287,7 @@ def test_packets_dropped_by_a_full_socket_are_sent_again(pair):
 
 
 def losing(receive: Callable[[], list[Arrival]], seed: int) -> Callable[[], list[Arrival]]:
-    """Runs lose packets at their begin or end, or come twice."""
+    """Return a receive function whose runs lose packets at their start or end, or arrive twice."""
     dice = random.Random(seed)
 
     def taken() -> list[Arrival]:

@@ -42,7 +42,7 @@ def test_headers_are_those_of_packets(segment):
 
 
 def without_psn(head: bytes) -> bytes:
-    """The kernel writes it."""
+    """Return a header without its PSN, which the kernel writes."""
     return head[:9] + bytes(3) + head[12:]
 
 
@@ -61,7 +61,7 @@ def test_headers_are_read_as_they_were_written(segment):
 
 @kernel
 def crcs(data, copy, other):
-    """Return CRCs of the same bytes by the machine's instructions and by tables, also during a copy."""
+    """Return the CRCs of the same bytes by the machine's instructions and by tables, also computed during a copy."""
     begin, at, size = np.uint32(0xFFFFFFFF), data.ctypes.data, data.size
     return (
         native.crc_of(begin, at, size),
@@ -89,7 +89,7 @@ def folded_crcs(data, copy):
 @pytest.mark.skipif(not folding.CAN_FOLD, reason="this processor does not multiply without carries")
 @given(st.integers(0, 20), st.one_of(st.integers(0, 300), st.integers(0, 9000)), st.integers())
 def test_folding_gives_the_crc_of_zlib(skipped, size, seed):
-    """The folds by PCLMULQDQ on x86-64 and by PMULL on ARM are the same."""
+    """So do the folds by PCLMULQDQ on x86-64 and by PMULL on ARM."""
     data = random.Random(seed).randbytes(skipped + size)
     copy = np.zeros(size, np.uint8)
     result = folded_crcs(np.frombuffer(data, np.uint8)[skipped:], copy)
@@ -98,7 +98,7 @@ def test_folding_gives_the_crc_of_zlib(skipped, size, seed):
 
 
 def test_x86_64_folds_by_its_instruction(monkeypatch):
-    """Compiled for it, wherever this runs: an instruction that LLVM does not know by this name would be a call."""
+    """The test compiles for x86-64 on any machine: LLVM would emit a call for an unknown instruction name."""
     module = ir.Module()
     pair = ir.VectorType(ir.IntType(64), 2)
     function = ir.Function(module, ir.FunctionType(pair, [pair]), "times")

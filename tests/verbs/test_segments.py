@@ -167,7 +167,7 @@ def test_a_window_of_a_queue_pair_is_opened_and_closed_by_it_alone():
     of_adapter.add(window)
     region.windows = 1
     assert [of_adapter.remote(pd, number, key, 0, 8, ALL) is window for number in (7, 8)] == [True, False]
-    assert of_adapter.local(pd, Place(0, 8, key), write=False) is None  # windows are for others
+    assert of_adapter.local(pd, Place(0, 8, key), write=False) is None  # windows give remote access only
     assert not of_adapter.invalidate(pd, 8, key)
     assert not of_adapter.invalidate(object(), 7, key)
     assert not of_adapter.invalidate(pd, 0, region.key)
@@ -204,7 +204,7 @@ def test_other_processes_see_the_regions_that_fit_until_they_are_closed(access, 
 @pytest.mark.parametrize(("carries", "stays"), [(True, True), (False, False)])
 def test_data_on_a_gpu_stays_there_only_for_carriers_and_services_with_answers(service, carries, stays, monkeypatch):
     class OnGpu:
-        """Bytes on a GPU that are copied to the host once."""
+        """A buffer on a GPU that is copied to the host once."""
 
         def to_host(self) -> bytes:
             return b"copied"

@@ -1,4 +1,4 @@
-"""How many send requests fit a queue: as many as it was made for, until completions of theirs are polled."""
+"""A send queue holds as many requests as requested, until their completions are polled."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def node():
 
 @pytest.fixture(params=("packets", "lane"))
 def pair(request, node, monkeypatch):
-    """Two connected queue pairs, without and with the shared-memory path."""
-    monkeypatch.setattr(queue_pair, "SHM_PATH_AFTER", 1 << 20)  # not by itself
+    """A pair of connected queue pairs, with and without the shared-memory path."""
+    monkeypatch.setattr(queue_pair, "SHM_PATH_AFTER", 1 << 20)  # not automatically
     a, b = connect(node, e.IBV_QPT_RC, sq_sig_all=0)
     if request.param == "lane":
         assert a.core.find_shm_path(at_once=True) is not None
@@ -40,7 +40,7 @@ def write(node, wr_id: int, flags: int = e.IBV_SEND_SIGNALED) -> SendWR:
 
 
 def posted(post, works) -> int:
-    """How many were taken before the queue was full."""
+    """Return the number of requests accepted before the queue was full."""
     for count, work in enumerate(works):
         try:
             post(work)
@@ -61,7 +61,7 @@ def test_a_queue_holds_what_was_asked_for_until_completions_are_polled(node, pai
     works = [write(node, n) for n in range(4 * FITS)]
     assert posted(a.post_send, works) == FITS
     settle(a)
-    assert posted(a.post_send, works) == 0  # done, and nobody has looked
+    assert posted(a.post_send, works) == 0  # complete, but not polled
     assert [wc.wr_id for wc in poll(node.cq, 3)] == [0, 1, 2]
     assert posted(a.post_send, works) == 3
     assert len(poll(node.cq, FITS)) == FITS
@@ -74,7 +74,7 @@ def test_one_polled_completion_frees_the_unsignaled_requests_before_it(node, pai
     assert [wc.wr_id for wc in poll(node.cq, 1)] == [99]
     assert posted(a.post_send, [*silent, silent[0]]) == FITS
     settle(a)
-    assert posted(a.post_send, silent) == 0  # nothing of these will ever be polled
+    assert posted(a.post_send, silent) == 0  # these have no completions to poll
     assert node.cq.poll(1)[0] == 0
 
 

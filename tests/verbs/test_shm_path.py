@@ -1,4 +1,4 @@
-"""The shared-memory path: what is done by it is what packets would have done, to the last byte, status and PSN."""
+"""The shared-memory path has the same effects as packets, to the last byte, status and PSN."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from weft.verbs.shm.queue_memory import QueueMemory, break_lock
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes share memory on Linux only")
 OK = e.IBV_WC_SUCCESS
 view_meter = view(MeterRecord)
-MIDDLE = 2048  # of a node's memory: below is what is sent, above is where it goes
+MIDDLE = 2048  # offset in a node's memory: sources below, destinations above
 
 
 @pytest.fixture
@@ -53,14 +53,14 @@ def node() -> Iterator[Node]:
 @dataclass(frozen=True)
 class Request:
     opcode: int
-    sizes: tuple[int, ...]  # of the elements
+    sizes: tuple[int, ...]  # bytes of each element
     offset: int = 0  # there
     flags: int = 0
     immediate: int = 0
     compare: int = 0
     swap: int = 0
     key: str = "right"
-    receive: tuple[int, ...] | None = (600,)  # sizes of the elements of a receive request that is posted before
+    receive: tuple[int, ...] | None = (600,)  # bytes of each element of a receive request posted before
 
 
 _SIZES = st.lists(st.sampled_from((0, 1, 3, 8, 64, 200)), min_size=1, max_size=3).map(tuple)
@@ -90,7 +90,7 @@ REQUESTS = st.builds(
 
 
 class World:
-    """Two queue pairs of one process, with or without a path."""
+    """A pair of queue pairs in one process, with or without a shared-memory path."""
 
     def __init__(self, *, short: bool, kind: int = e.IBV_QPT_RC, completions: int = 100) -> None:
         self.node = Node()
@@ -117,7 +117,7 @@ class World:
         return result
 
     def do(self, request: Request) -> list[tuple[int, ...]]:
-        """Everything that can be seen of it."""
+        """Execute a request and return its completions at both ends."""
         if request.receive is not None:
             elements = self.elements(request.receive, 3000)
             self.b.post_recv(RecvWR(wr_id=7, num_sge=len(elements), sg=elements))
@@ -131,7 +131,7 @@ class World:
             work.set_wr_rdma(key[request.key], va)
         try:
             self.a.post_send(work)
-        except PyverbsRDMAError as error:  # what a kind of queue pair does not do
+        except PyverbsRDMAError as error:  # not supported by this type of queue pair
             return [(error.error_code,)]
         while self.a.core.sends:
             self.a.core.adapter.progress()
@@ -198,7 +198,7 @@ def test_a_lane_fills_a_completion_queue_and_overflows_it_as_packets_do(more):
 @settings(max_examples=40)
 def test_a_meter_counts_the_packets_that_were_not_sent(size, opcode, kind):
     if kind == e.IBV_QPT_UC:
-        opcode %= 4  # which have no answer
+        opcode %= 4  # the operations without a response
     if opcode in (e.IBV_WR_ATOMIC_CMP_AND_SWP, e.IBV_WR_ATOMIC_FETCH_AND_ADD):
         size = 8
     request = Request(opcode=opcode, sizes=(size,), receive=(1000,))
@@ -220,7 +220,7 @@ def test_a_meter_counts_the_packets_that_were_not_sent(size, opcode, kind):
         finally:
             del carrier.send
         meter = path.a.core.shm_path._peer.meter
-        meter.requests = meter.request_bytes = meter.responses = meter.response_bytes = 0  # paths of a process share it
+        meter.requests = meter.request_bytes = meter.responses = meter.response_bytes = 0  # all paths share it
         assert path.do(request)
         present, back = ([size for choice, size in sent if choice == response] for response in (False, True))
         assert (meter.requests, meter.request_bytes) == (len(present), sum(present))
@@ -274,7 +274,7 @@ def test_a_queue_pair_that_is_reset_has_no_lane_and_gets_another(node):
 
 
 def test_earlier_packets_precede_the_shared_memory_path(node):
-    """A receive request is missing: all wait behind the one that needs it."""
+    """A receive request is missing: all requests wait behind the one that needs it."""
     a, b = connect(node, e.IBV_QPT_RC)
     a.core.find_shm_path(at_once=True)
     send = SendWR(1, e.IBV_WR_SEND, 1, 0, [node.sge(0, 8)], e.IBV_SEND_SIGNALED)
@@ -325,7 +325,7 @@ def test_memory_of_another_process_is_written_and_read(node, kind):
 
 
 def test_waiting_requests_use_a_lane_when_it_opens(node):
-    """A program that always has requests under way gets there too."""
+    """A program that always has outstanding requests switches to it too."""
     with Peer() as peer:
         near, _ = connect_to(node, peer)
         carried = []
@@ -341,7 +341,7 @@ def test_waiting_requests_use_a_lane_when_it_opens(node):
 
 
 def test_no_path_overtakes_a_completion_that_the_other_end_does_not_have_yet(node):
-    """A SEND from b to a is not done by the path while a request of a is complete at b and not at a."""
+    """A SEND from b to a does not use the path while a request of a is complete at b but not at a."""
     a, b = connect(node, e.IBV_QPT_RC)
     path = b.core.find_shm_path(at_once=True)
     for name, code in (("telling", requests.BUSY), ("unacked", requests.SLOW)):
@@ -356,7 +356,7 @@ def test_no_path_overtakes_a_completion_that_the_other_end_does_not_have_yet(nod
 
 @pytest.mark.parametrize("kind", [e.IBV_QPT_RC, e.IBV_QPT_UC])
 def test_the_first_request_takes_the_path_to_a_queue_pair_that_never_sends(node, kind):
-    """It stays in RTR, as the server of `ib_write_bw` does, and hears once that communication is established."""
+    """It stays in RTR, as the server of `ib_write_bw` does, and gets IBV_EVENT_COMM_EST once."""
     a, b = node.qp(kind), node.qp(kind)
     a.to_rts(node.connected_attr(b.qp_num))
     b.to_rtr(node.connected_attr(a.qp_num))
@@ -372,7 +372,7 @@ def test_the_first_request_takes_the_path_to_a_queue_pair_that_never_sends(node,
 
 
 def test_a_path_completes_a_send_at_once_though_a_thread_waits_for_it(node):
-    """The thread is woken afterwards: until then the answer could come."""
+    """The thread is woken afterwards: the answer could arrive before that."""
     channel = CompChannel(node.ctx)
     messages = CQ(node.ctx, 8, None, channel)
     a, b = node.qp(e.IBV_QPT_RC, cq=messages), node.qp(e.IBV_QPT_RC)
@@ -467,4 +467,4 @@ def test_links_that_take_time_delay_what_is_done(node):
         a.post_send(work)
         assert time.monotonic_ns() - began_ns >= 3_000_000
     finally:
-        meter.latency_ns = meter.byte_ps = 0  # it is of all paths in this process, those of later tests too
+        meter.latency_ns = meter.byte_ps = 0  # all paths of this process share it, those of later tests too

@@ -1,4 +1,4 @@
-"""Shared receive queues, and XRC, which lets a sender name one."""
+"""Shared receive queues, and XRC, where the sender selects one."""
 
 from __future__ import annotations
 

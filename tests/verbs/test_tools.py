@@ -1,4 +1,4 @@
-"""perftest's and rdma-core's tools over weft's adapter: they run, they print as the others do, and bytes arrive."""
+"""weft's versions of perftest's and rdma-core's tools: they run, print the same format, and transfer the bytes."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes share
 
 @pytest.fixture(autouse=True)
 def _switches() -> Iterator[None]:
-    """The loops make Python's threads change more often."""
+    """Restore the interval between thread switches, which the loops shorten."""
     before = sys.getswitchinterval()
     yield
     sys.setswitchinterval(before)
 
 
 class Pair:
-    """Both ends in this process: the server in a thread, which ends as it would have."""
+    """A pair of ends in this process, with the server in a thread."""
 
     def __init__(self) -> None:
         self.server: list[str] = []
@@ -91,7 +91,7 @@ def pair() -> Pair:
 
 @pytest.fixture(params=["python", "compiled"])
 def engine(request, monkeypatch) -> str:
-    """Both kinds of loop; the first where there is no shared-memory path."""
+    """The kind of loop: in Python, used without a shared-memory path, or compiled."""
     if request.param == "python":
         monkeypatch.setattr("weft.verbs.perftest.compiled_loop.compiled_loop", lambda end, watch: None)
     return request.param
@@ -119,7 +119,7 @@ def test_every_test_prints_perftests_columns_at_both_ends(pair, test, engine):
             least, most, typical, average, _, percentile_99, percentile_999 = figures
             assert 0 < least <= typical <= percentile_99 <= percentile_999 <= most
             assert least <= average <= most
-        else:  # a rate on a busy machine may be 0.00, but the two are of the same messages and the same time
+        else:  # a busy machine may give 0.00, but both rates have the same basis
             _, average, rate = figures
             assert abs(average * 2**20 / int(size) / 1e6 - rate) <= 0.006 * 2**20 / int(size) / 1e6 + 1e-6
     lines = text.splitlines()
@@ -174,13 +174,13 @@ def test_options_of_perftest_do_what_they_say(pair, test, words, iterations, eng
     ],
 )
 def test_requests_without_shared_memory_go_as_packets(pair, test, words, monkeypatch):
-    """Kernels leave at every message, and go on where they were."""
+    """Kernels return at every message, and continue where they stopped."""
 
     def closed(end: Endpoint, watch: Watch) -> CompiledLoop:
         loop = result(end, watch)
         assert isinstance(loop, CompiledLoop)
         for path in loop._paths:
-            monkeypatch.setattr(path._peer.meter, "is_open", 0)  # until the end: paths of this process share it
+            monkeypatch.setattr(path._peer.meter, "is_open", 0)  # until the end: all paths share it
         return loop
 
     result = compiled_loop.compiled_loop
@@ -191,7 +191,7 @@ def test_requests_without_shared_memory_go_as_packets(pair, test, words, monkeyp
 
 
 def test_datagrams_that_are_lost_are_counted_and_hold_nobody_up(pair, capsys):
-    """The server has one place for a message, and takes only so many."""
+    """The server has room for one message, so some are lost."""
     text = pair.run(perftest.main, "ib_send_bw", "-c", "UD", "-s", "512", "-n", "300", "-r", "1")
     assert rows(text)[0][:2] == ["512", "300"]
     lost = re.search(r"(\d+) messages were lost: UD", capsys.readouterr().err)
@@ -211,7 +211,7 @@ def test_a_duration_takes_its_time(pair, test, monkeypatch):
 
 
 def test_missing_messages_give_no_result(pair, monkeypatch):
-    """The claim that bytes are looked at: a loop that sends nothing and says that it did is found out."""
+    """The tools compare bytes: a loop that reports messages without sending them is detected."""
     now = np.arange(1, 11)
     fake = lambda self, batch, **more: (Times(posted_ns=now, done_ns=now + 1), 0)  # noqa: E731
     for loop in (PythonLoop, CompiledLoop):
@@ -288,7 +288,7 @@ def test_a_port_in_use_and_a_server_that_is_not_there_are_named():
     holder.accept().close()
 
 
-# -- what ends tell each other ----------------------------------------------------------------------------------------
+# -- exchange between the ends -----------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -329,7 +329,7 @@ def test_a_host_of_the_lab_is_on_this_machine_and_must_be_the_one_that_was_calle
     listener.accept().close()
     for fine in ("h2", "localhost", "127.0.0.1", "h2/mlx5_0"):
         exchange.check_host(fine, "h2")
-    exchange.check_host("h2", "")  # outside of a lab nobody knows
+    exchange.check_host("h2", "")  # outside a lab the host is unknown
     with pytest.raises(ConfigError, match="runs on h3, not on h2"):
         exchange.check_host("h2", "h3")
 
@@ -347,7 +347,7 @@ def test_latency_is_summed_up_as_perftest_does():
 
 
 def test_the_peak_is_the_best_stretch_from_a_posting_to_a_completion():
-    """Ten messages, of which the sixth to eighth were posted at once and done within a microsecond."""
+    """Of ten messages the sixth to eighth were posted together and completed within a microsecond."""
     posted = np.arange(10) * 1000
     posted[5:8] = 5000
     done = posted + 1000
@@ -429,7 +429,7 @@ def test_a_pingpong_prints_rdma_cores_lines(pair, name, words):
 
 
 def test_a_pingpong_server_serves_rdma_cores_client(pair):
-    """The exchange is that of rdma-core's ibv_rc_pingpong, byte for byte: 52 bytes each way, then "done"."""
+    """The exchange equals that of rdma-core's ibv_rc_pingpong, byte for byte: 52 bytes each way, then "done"."""
 
     def client(name, words, say):
         del name, say
@@ -447,7 +447,7 @@ def test_a_pingpong_server_serves_rdma_cores_client(pair):
             attr.sq_psn, attr.rq_psn, attr.path_mtu = 7, int(psn, 16), IBV_MTU_1024
             route = GlobalRoute(dgid=GID.of(bytes.fromhex(gid.decode())), sgid_index=1)
             attr.ah_attr = AHAttr(gr=route, is_global=1, port_num=1)
-            attr.timeout = 0  # nothing is lost here, and a busy machine may take its time
+            attr.timeout = 0  # no packet is lost, and a busy machine may be slow
             qp.to_rts(attr)
             line.sendall(b"done\0")
             line.close()

@@ -1,4 +1,4 @@
-"""Queue pairs over a wire that loses, doubles and turns packets round."""
+"""Queue pairs over a wire that loses, duplicates and reorders packets."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def test_a_key_or_range_that_opens_nothing_ends_the_connection(rkey, va, opcode)
     lost=st.one_of(st.none(), st.integers(0, 40)),
 )
 def test_a_read_in_parts_that_ends_past_the_region_is_an_access_error(size, missing, before, reads, lost):
-    """Carriers with a window ask for long READs in parts: those before the wrong one are answered, and are not lost."""
+    """Carriers with a window split long READs: the parts before the invalid one are answered and kept."""
     count = [-1]
 
     def lose_one(packet: Segment) -> list[Segment]:
@@ -175,7 +175,7 @@ def test_a_read_in_parts_that_ends_past_the_region_is_an_access_error(size, miss
     done, wrong = wire.a.done(), int(ibv_wc_status.IBV_WC_REM_ACCESS_ERR)
     if lost is None or count[0] < lost:
         assert done == [*((number, OK) for number in range(len(before))), (9, wrong)]
-    else:  # who has refused answers nothing any more
+    else:  # after an error the responder answers no more
         assert next(status for _, status in done if status != OK) in (wrong, int(ibv_wc_status.IBV_WC_RETRY_EXC_ERR))
 
 
@@ -222,7 +222,7 @@ def test_everything_arrives_once_and_in_order_under_any_fault(seed, loss, double
             wire.a.send(a, number, offset, 8, FETCH_ADD, va=wire.b.at + 900_000, rkey=wire.b.region.key, swap=number)
     wire.run(3)
     done = wire.a.done()
-    if done != [(number, OK) for number in range(12)]:  # or the retries ended, and then all that follows is flushed
+    if done != [(number, OK) for number in range(12)]:  # else retries were exhausted and later requests flushed
         statuses = [status for _, status in done]
         assert int(ibv_wc_status.IBV_WC_RETRY_EXC_ERR) in statuses
         assert set(statuses) <= {OK, int(ibv_wc_status.IBV_WC_RETRY_EXC_ERR), int(ibv_wc_status.IBV_WC_WR_FLUSH_ERR)}

@@ -1,4 +1,4 @@
-"""Work requests keep what they were given."""
+"""Work requests keep the values they were given."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_an_element_refuses_what_is_no_number(bad):
 
 
 def test_a_fraction_is_cut_off():
-    """C does, and rdma-core's tests pass halves of lengths."""
+    """As in C: rdma-core's tests pass half a length as a float."""
     assert SGE(0, 2.5, 0).length == 2
 
 
@@ -108,7 +108,7 @@ _ANY = st.one_of(
 @settings(max_examples=200)
 @given(addr=_ANY, length=_ANY, lkey=_ANY)
 def test_an_element_keeps_what_fits_and_names_what_does_not(addr, length, lkey):
-    """Packing and looking at each number say the same."""
+    """Packing all fields and checking each one have the same result."""
     fields = {"addr": (64, addr), "length": (32, length), "lkey": (32, lkey)}
     wrong = [name for name, (bits, number) in fields.items() if not 0 <= int(number) < 1 << bits]
     if not wrong:
@@ -143,12 +143,12 @@ def test_an_element_instead_of_the_others():
 
 @pytest.mark.parametrize("kind", [SGE, RecvWR, SendWR])
 def test_the_end_of_a_request_costs_nothing(kind):
-    """The adapter holds nothing for it, so nobody has to look."""
+    """The adapter holds no resource for it, so there is nothing to check."""
     assert not hasattr(kind, "__del__")
     assert issubclass(kind, PyverbsCM)
 
 
-@pytest.mark.parametrize("wr_id", [5, 5.0])  # struct packs no float, and pyverbs takes it
+@pytest.mark.parametrize("wr_id", [5, 5.0])  # struct cannot pack a float, but pyverbs accepts it
 def test_a_send_request_has_no_remote_address_key_operands_or_number_unless_they_are_set(wr_id):
     request = SendRequest.form.unpack_from(SendWR(wr_id, IBV_WR_SEND, 1, 3, [SGE(0, 0, 0)]).raw)
     assert request == (IBV_WR_SEND, IBV_SEND_SIGNALED, 5, 3, 0, 0, 0, 0, 1, 0)

@@ -1,6 +1,6 @@
-"""The stubs by which type checkers know every constant of weft.verbs.enums, made from the enumerations.
+"""Generate the stubs that give type checkers every constant of weft.verbs.enums.
 
-python tests/verbs/typed_enums.py          writes them again
+python tests/verbs/typed_enums.py
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ FOLDER = Path(enums.__file__).parent
 
 
 def stub(*modules: ModuleType) -> str:
-    """`A, B = ibv_some_enum`: iterating over an enumeration gives its members, also to a type checker."""
+    """Return lines such as `A, B = ibv_some_enum`: type checkers too get the members by iterating over it."""
     lines = ["# Made by tests/verbs/typed_enums.py: what `globals().update` does, for type checkers."]
     for module in modules:
         own = [item for item in vars(module).values() if isinstance(item, type) and issubclass(item, IntEnum)]

@@ -1,4 +1,4 @@
-"""Two adapters joined in this process, by a wire that does to packets what a test tells it."""
+"""Two adapters in this process, joined by a wire with the packet faults that a test selects."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from weft.verbs.shm.layout import CompletionRecord
 from weft.verbs.shm.memory import Place
 
 ALL = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC
-Fate = Callable[[Segment], list[Segment]]  # what becomes of a packet: nothing, itself, twice, ...
+Fate = Callable[[Segment], list[Segment]]  # the delivered packets: none if lost, two if duplicated, ...
 
 
 def taken(cq: CompletionQueue, most: int) -> list[CompletionRecord]:
-    """The oldest of its completions."""
+    """Return the oldest completions."""
     return [CompletionRecord(*numbers) for numbers in cq.poll(most)]
 
 
@@ -49,7 +49,7 @@ class End(Carrier):
         far = self.wire.ends[str(to)]
         packets = segment.packets(mtu_bytes) if self.wire.fate else [segment]
         for packet in packets:
-            packet.payload = bytes(packet.payload)  # it is on its way: later changes do not reach it
+            packet.payload = bytes(packet.payload)  # a copy: later changes of the memory do not reach it
             for item in self.wire.fate(packet) if self.wire.fate else [packet]:
                 far.inbox.append(Arrival(segment=item, source=self.name))
 
@@ -73,7 +73,7 @@ class Wire:
         self.a, self.b = (Host(Adapter(self.ends[name], clock=self.clock)) for name in ("a", "b"))
 
     def run(self, seconds: float = 0.0) -> None:
-        """Until nothing moves, or so long."""
+        """Run until both ends are idle, for at least this simulated time."""
         until_s = self.clock() + seconds
         while True:
             self.a.adapter.progress()
@@ -142,14 +142,14 @@ class Host:
 
 
 def connected(wire: Wire, service: Service = Service.RC, **settings: int) -> tuple[QueuePair, QueuePair]:
-    """A queue pair at each end, ready to send."""
+    """Return a queue pair at each end, ready to send."""
     return connect(wire.a, wire.b, "b", "a", service, **settings)
 
 
 def connect(
     a: Host, b: Host, to_b: object, to_a: object, service: Service = Service.RC, **settings: int
 ) -> tuple[QueuePair, QueuePair]:
-    """The same of any two hosts; addresses are their carriers'."""
+    """Return two connected queue pairs of any two hosts; the addresses have the form of their carriers."""
     pair = a.queue_pair(service), b.queue_pair(service)
     for mine, other, far in ((pair[0], pair[1], to_b), (pair[1], pair[0], to_a)):
         expected = {

@@ -1,4 +1,4 @@
-"""A connection by addresses and ports, each step waiting: cm_pingpong.py PORT [SERVER]."""
+"""A connection by addresses and ports with blocking calls: cm_pingpong.py PORT [SERVER]."""
 
 import sys
 

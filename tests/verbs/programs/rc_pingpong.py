@@ -1,4 +1,4 @@
-"""A ping-pong as people write it for RoCE adapters: the device and the index of the GID are in the text.
+"""A typical ping-pong for RoCE adapters: the names of the device and the index of the GID are in the source.
 
 rc_pingpong.py [--gid N] [--events] [SERVER PORT]
 """
@@ -56,7 +56,7 @@ def poll(count: int) -> list:
     done = []
     while len(done) < count:
         if channel is not None:
-            cq.req_notify()  # before each look: an event is of one completion, and the next asks for its own
+            cq.req_notify()  # before each poll: each notification needs its own request
         result, wcs = cq.poll(count - len(done))
         if not result and channel is not None:
             channel.get_cq_event(cq)

@@ -1,4 +1,4 @@
-"""Datagrams as people write them for RoCE adapters: ud_pingpong.py [--gid N] [SERVER PORT]."""
+"""A typical program with datagrams for RoCE adapters: ud_pingpong.py [--gid N] [SERVER PORT]."""
 
 import argparse
 import json
@@ -66,7 +66,7 @@ for number in range(ROUNDS):
         send(AH(pd, attr=AHAttr(gr=route, is_global=1, port_num=1)), far["qpn"], b"ping %d" % number)
         wc = wait(e.IBV_WC_RECV)
         assert mr.read(wc.byte_len - GRH, GRH) == b"pong %d" % number
-    else:  # answers whoever asked, by what came before the data
+    else:  # reply to the sender, by the header before the data
         wc = wait(e.IBV_WC_RECV)
         send(
             AH(pd, wc=wc, grh=mr.buf, port_num=1), wc.src_qp, mr.read(wc.byte_len - GRH, GRH).replace(b"ping", b"pong")
