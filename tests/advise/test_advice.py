@@ -215,8 +215,8 @@ def asking(*answers: str) -> tuple[dict[str, object], list[str]]:
 
 def test_questions_are_few_and_have_defaults():
     messages, output = asking(*[""] * 20)
-    assert messages["workload"] == "training"
-    assert messages["gpus"] == 1024
+    defaults = {"workload": "training", "gpus": 1024, "model": "llama3-70b", "storage": "none", "cloud": False}
+    assert messages == defaults
     assert len([item for item in output if item.endswith("]: ")]) <= 7
 
 

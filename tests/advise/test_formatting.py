@@ -58,6 +58,7 @@ def test_work_is_counted_in_tokens_bytes_or_units(case, counted):
             {"workload": "web", "server": "host"},
             "16 servers, web: a call of another server and its answer, 4 KiB, 1,000",
         ),
+        ({"workload": "batch"}, "128 GPUs (16 × dgx-h100), batch: a question and its answer, 4 KiB, 1 a second"),
         (
             {"workload": "mpi", "message_bytes": 64, "rate_per_s": 2.5},
             "128 GPUs (16 × dgx-h100), mpi: an all-reduce between all servers, 64 bytes, 2.5 a second",
@@ -178,6 +179,8 @@ def test_a_published_recommendation_is_compared_with_the_answer():
     assert compared == (
         f'"Take it" (a book). Not here: on {ROCE.label} one step takes 20 % longer, and 10^9 tokens cost +9 %.'
     )
+    several = replace(quoted, answers=("Ethernet", "RoCE"))  # the one with the cheapest unit of work
+    assert formatting.compare_with_published(own, several) == compared
     assert "cost" not in formatting.compare_with_published(advice(*FABRICS, cloud=True), quoted)
     same = replace(quoted, answers=("InfiniBand",), agrees=True)
     assert formatting.compare_with_published(own, same).endswith("The same here.")

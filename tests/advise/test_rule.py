@@ -95,6 +95,14 @@ def test_flips_are_at_the_prices_where_the_rule_changes_its_answer():
     assert result["more GPUs"].where == "up to 16,384 GPUs"
 
 
+def test_messages_beyond_the_largest_size_and_rate_are_not_made_larger_or_more_frequent():
+    case = Case(workload="mpi", servers=16, message_bytes=2 << 30, rate_per_s=2e6)
+    bench = Bench(case, (1.0, 200))
+    searched = {flip.by for flip in find_flips(bench, decide(bench.rows(), case))}
+    assert {"smaller messages", "less often"} < searched
+    assert searched.isdisjoint({"larger messages", "more often"})
+
+
 def test_a_smaller_budget_changes_an_answer_of_two_fabrics_below_the_price_of_the_dearer():
     bench = Bench(CASE, (1.0, 300))
     verdict = decide(bench.rows(), CASE)

@@ -160,6 +160,7 @@ def test_one_server_needs_no_fabric():
     result = Bench(case)
     assert {row.price_usd for row in result.rows()} == {0.0}
     assert {round(row.timed.waits, 9) for row in result.rows()} == {0.0}
+    assert {row.option.answer for row in result.rows()} == {"InfiniBand", "Ethernet"}
     assert decide(result.rows(), case).answer == "Ethernet"
 
 

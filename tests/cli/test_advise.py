@@ -50,6 +50,7 @@ def test_defaults_depend_on_the_work():
     assert _case({"workload": "web", "servers": 3}, None, cloud=False, seed=1).server == "host"
     served = _case({"workload": "serving", "servers": 1, "tpot_s": "30ms"}, None, cloud=False, seed=1)
     assert (served.workload, served.chosen_model, served.tpot_s) == ("inference", "llama3-70b", 0.03)
+    assert (served.prompt_tokens, served.answer_tokens) == (1024, 256)
     case = _case({"workload": "parallel-fs", "servers": 4}, None, cloud=True, seed=2)
     assert (case.workload, case.bytes_sent, case.cloud, case.seed) == ("storage", 128 << 20, True, 2)
 

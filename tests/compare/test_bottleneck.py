@@ -26,6 +26,12 @@ def test_a_port_to_a_host_is_no_bottleneck() -> None:
     assert find_bottleneck(FlowEngine().run(fabric, incast(fabric, senders=3, size_bytes=1 << 20), Options())) is None
 
 
+def test_a_cable_that_one_adapter_fills_is_no_bottleneck() -> None:
+    """The adapter of h1 is at the first cable of the fabric."""
+    cut = faults.remove_link(weft.load("fat-tree:hosts=4,levels=2,radix=4"), "leaf1/4")
+    assert find_bottleneck(run(cut, [("h1", "h3"), ("h1", "h4")], Paths.TABLE)) is None
+
+
 @pytest.mark.parametrize(("second_bytes", "load"), [(1 << 15, None), (1 << 18, 1.25)])
 def test_a_cable_is_a_bottleneck_with_a_quarter_more_load_than_an_adapter_but_not_with_a_thirtieth(
     second_bytes: int, load: float | None

@@ -180,6 +180,15 @@ def test_the_cheapest_of_the_fabrics_that_are_about_as_fast_is_named() -> None:
 
 
 @pytest.mark.parametrize(
+    ("fabrics", "sentence"), [(1, "The catalog has no price."), (2, "The catalog has no price for any of them.")]
+)
+def test_fabrics_without_prices_are_said_to_have_none(found: Comparison, fabrics: int, sentence: str) -> None:
+    unpriced = Bill(items=(Item(kind="switch", name="x", count=1),))
+    outcomes = tuple(replace(outcome, bill=unpriced) for outcome in found.outcomes[:fabrics])
+    assert sentence in replace(found, outcomes=outcomes).finding
+
+
+@pytest.mark.parametrize(
     ("ratio", "shown"),
     [
         (1.0, "as long"),

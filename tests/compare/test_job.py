@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from weft.collectives.kinds import Collective
-from weft.compare.job import Call, parse_job
+from weft.compare.job import Call, CollectiveJob, parse_job
 from weft.errors import ConfigError, FileError
 
 
@@ -37,6 +37,18 @@ def test_an_invalid_job_is_refused_with_the_rule(text: str, says: str) -> None:
 def test_a_call_shows_how_often_it_runs_if_more_than_once() -> None:
     calls = [Call(collective=Collective.ALL_REDUCE, size_bytes=1 << 20, count=count) for count in (1, 2)]
     assert [str(call) for call in calls] == ["all_reduce of 1 MiB", "2 × all_reduce of 1 MiB"]
+
+
+def test_bus_bandwidth_is_that_of_the_bytes_of_all_calls() -> None:
+    """An all-reduce among 4 ranks moves 3/2 of its bytes over each link, an all-to-all 3/4: 12 + 3 GB in 3 s."""
+    job = CollectiveJob(
+        name="both",
+        calls=(
+            Call(collective=Collective.ALL_REDUCE, size_bytes=4 * 10**9, count=2),
+            Call(collective=Collective.ALL_TO_ALL, size_bytes=4 * 10**9),
+        ),
+    )
+    assert job.bus_gbyte_s(4, 3e6) == pytest.approx(5)
 
 
 def test_a_trace_adds_up_equal_calls(tmp_path) -> None:

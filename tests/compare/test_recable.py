@@ -87,6 +87,11 @@ def test_a_file_on_ethernet_is_no_cloud(tmp_path) -> None:
     ]
 
 
+def test_a_file_whose_links_no_fabric_of_the_catalog_has_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"has links of FDR, and no fabric of the catalog has those. Give a topology"):
+        default_interconnects("old.yaml", ["hdr"], fabric=weft.load("star:hosts=2,speed=FDR"))
+
+
 def test_a_topology_is_compared_with_the_usual_fabrics() -> None:
     assert [wire.name for wire in default_interconnects("superpod:su=1", ["hdr", "ndr"])] == ["hdr", "ndr"]
 

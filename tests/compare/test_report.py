@@ -50,6 +50,7 @@ def test_the_page_has_every_fabric_in_table_words_and_curves(found: Comparison, 
         assert unescape(page).count(outcome.interconnect.label) >= 5  # table, why, two curves, costs
         assert outcome.fabric.spec in page
     assert page.count('class="curve"') == 2 * len(found.outcomes)
+    assert all(f">{point.at}</text>" in page for point in found.outcomes[0].by_servers)  # a tick for each
 
 
 def test_the_page_shows_the_first_fabric_and_the_crowded_one(found: Comparison, page: str) -> None:
@@ -126,6 +127,17 @@ def test_labels_at_the_ends_of_curves_do_not_touch() -> None:
     heights = sorted(float(y) for y in re.findall(r'class="end" x="[\d.]+" y="([\d.]+)"', svg))
     assert len(heights) == 6
     assert min(b - a for a, b in pairwise(heights)) >= 14.9
+
+
+def test_a_plot_reaches_from_its_first_tick_to_its_last() -> None:
+    curve = Curve(
+        name="c", colour="#000", points=((10.0, 10.0), (1000.0, 1000.0)), band=((9.0, 11.0),) * 2, tips=("",) * 2
+    )
+    axis = Axis(label="", ticks=powers(10, 1000, 10), show=str)
+    svg = draw_curves([curve], axis, axis, mark=10)
+    (left, right), *_ = re.findall(r'class="grid" d="M([\d.]+) [\d.]+H([\d.]+)"', svg)
+    upright = [float(x) for x in re.findall(r'class="grid" d="M([\d.]+) [\d.]+V', svg)]
+    assert upright == [float(left), (float(left) + float(right)) / 2, float(right)]
 
 
 def test_ticks_enclose_the_values() -> None:

@@ -127,6 +127,21 @@ def test_confidence_is_one_minus_the_probability_over_all_tests() -> None:
     assert 1 - only(diagnosis).confidence == pytest.approx(diagnosis.tests * tail, rel=1e-3)
 
 
+def test_only_known_counts_are_tested() -> None:
+    """Symbols and packets at both ends, symbols of both together, and how often the link went down."""
+    item = ward("fat-tree:hosts=4,levels=2,radix=4")
+    links = len(item.ports.fabric.links)
+
+    def tests() -> int:
+        return look(health([item.change])).tests
+
+    assert tests() == 6 * links
+    item.forget("h1/1")
+    assert tests() == 6 * links - 2
+    item.forget(item.peer("h1/1"))
+    assert tests() == 6 * links - 6
+
+
 def test_one_reading_says_nothing() -> None:
     with pytest.raises(ConfigError, match="poll at least twice"):
         diagnose([])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import weft
@@ -13,6 +14,7 @@ from weft.fabric.kinds import Medium
 from weft.fabric.model import Fabric
 from weft.fabric.prices import read_prices
 from weft.plan.bill import Bill, bill_of
+from weft.plan.floor.boxes import _assumptions
 from weft.plan.floor.cables import cable
 from weft.plan.floor.racks import place
 from weft.plan.floor.room import Room
@@ -95,6 +97,13 @@ def test_a_director_is_one_box_of_29_units_with_the_power_of_its_chips_and_plugs
     assert (racks.height_u[box], racks.models[box]) == (29, "CS8500")
     assert racks.power_w[box] == 60 * CHIP_W + 800 * PLUG_W
     assert len(cable(racks)) == 800
+
+
+def test_directors_of_unknown_model_or_that_of_one_chip_are_named() -> None:
+    models, chips = ["CS8500", "QM8700", "", ""], np.array([60, 30, 20, 40])
+    (switches, directors) = _assumptions(models, chips, np.zeros(4, int), np.ones(4))
+    assert switches.startswith("2 switches of unknown model")
+    assert directors == "3 directors of unknown model have the height of one switch for each chip"
 
 
 def test_a_rack_without_the_power_for_a_director_is_refused(full: Fabric) -> None:

@@ -68,9 +68,14 @@ def test_every_fifth_rack_has_unit_numbers_and_every_box_its_name_and_model(rack
     assert sum(text.text == "40.8 kW of 47.0 kW" for scene in rows for text in scene.texts) == 16
 
 
-def test_letters_do_not_touch(rows: list[Scene]) -> None:
+def test_letters_do_not_touch(racks: Racks, rows: list[Scene]) -> None:
     """Nor does one leave its box; units are too small for more than one line."""
-    areas = [text_extent(text) for text in rows[0].texts]
+    assert_apart(rows[0])
+    assert_apart(lay_out_row(replace(racks, boxes=tuple(f"{name} of the eastern hall" for name in racks.boxes)), 0))
+
+
+def assert_apart(scene: Scene) -> None:
+    areas = [text_extent(text) for text in scene.texts]
     for i, (left, top, right, bottom) in enumerate(areas):
         for other in areas[i + 1 :]:
             assert right <= other[0] or other[2] <= left or bottom <= other[1] or other[3] <= top

@@ -200,6 +200,9 @@ def test_a_share_that_cannot_be_kept_is_refused_with_one_that_can():
     pair = weft.load("fat-tree:hosts=8,radix=4"), weft.load("fat-tree:hosts=16,radix=4")
     with pytest.raises(ConfigError, match=r"keeps 75% of its uplinks\n  50% can be kept: --keep 0\.5"):
         grow(*pair)
+    thirds = weft.load("fat-tree:hosts=12,radix=6"), weft.load("fat-tree:hosts=27,radix=6")
+    with pytest.raises(ConfigError, match=r"keeps 75% of its uplinks\n  66% can be kept: --keep 0\.66$"):
+        grow(*thirds)
     assert min(step.during.worst_leaf for step in grow(*pair, keep=0.5).steps if step.during) == 0.5
     with pytest.raises(ConfigError, match=r"--keep must be in \(0, 1\], got 0"):
         grow(*pair, keep=0)

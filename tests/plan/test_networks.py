@@ -11,7 +11,7 @@ from weft.errors import ConfigError
 from weft.fabric import catalog
 from weft.fabric.kinds import NodeKind
 from weft.fabric.prices import read_prices
-from weft.plan.networks import CONTROLLERS, Network, plan_management, plan_storage
+from weft.plan.networks import CONTROLLERS, Network, _fill, plan_management, plan_storage
 from weft.plan.plan import Plan, make_plan
 from weft.plan.request import Request
 from weft.plan.site import Wishes
@@ -82,6 +82,23 @@ def test_every_controller_has_a_port(plan: Plan, storage: Network, management: N
     ends = Counter(name.partition("/")[2][:6] for name in management.cabling.fabric.nodes.name)
     assert ends["manage"] == 64
     assert ends["uplink"] == 2 * count["management switch of 48 × 1GbE"]
+
+
+@pytest.mark.parametrize(
+    ("height_u", "gap_u", "power_w", "rack", "u"),
+    [
+        ([1, 1, 2, 1], 0, 0.0, [0, 0, 0, 1], [1, 2, 3, 1]),
+        ([1, 4, 1], 0, 0.0, [0, 1, 2], [1, 1, 1]),
+        ([1, 1, 1], 1, 0.0, [0, 0, 1], [1, 3, 1]),
+        ([1, 1, 1], 0, 50.0, [0, 0, 1], [1, 2, 1]),
+        ([1, 1], 0, 200.0, [0, 1], [1, 1]),  # more than any rack has: a rack for each
+    ],
+)
+def test_new_racks_are_filled_from_the_bottom_to_their_height_and_power(height_u, gap_u, power_w, rack, u) -> None:
+    """Racks of 4 units and 100 W."""
+    boxes = len(height_u)
+    racks, units = _fill(np.array(height_u), np.full(boxes, gap_u), np.full(boxes, power_w), 4, 100.0)
+    assert (racks.tolist(), units.tolist()) == (rack, u)
 
 
 def test_more_storage_servers_never_need_fewer_parts(plan: Plan) -> None:

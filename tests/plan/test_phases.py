@@ -10,7 +10,7 @@ import pytest
 
 from weft.errors import ConfigError
 from weft.plan.bill import Item
-from weft.plan.phases import Phase, read_schedule, to_csv
+from weft.plan.phases import Phase, Schedule, Step, _servers, read_schedule, to_csv
 from weft.plan.plan import Plan, make_plan
 from weft.plan.request import Request
 from weft.plan.site import Wishes
@@ -99,6 +99,13 @@ def test_wrong_schedules_are_refused(tmp_path: Path, plan: Plan, old: str, new: 
     path.write_text(_FILE.replace(old, new))
     with pytest.raises(ConfigError, match=message):
         make_plan(plan.size, wishes=Wishes(phases=path))
+
+
+def test_phases_of_hosts_without_gpus_are_given_by_servers() -> None:
+    hosts, phase = size(Request(servers=4, server="host")).fabric, {"date": datetime.date(2027, 3, 1)}
+    assert _servers(Schedule(phase=[Step(servers=4, **phase)]), hosts) == [4]
+    with pytest.raises(ConfigError, match="these servers have no GPUs: give phases with servers = N"):
+        _servers(Schedule(phase=[Step(gpus=4, **phase)]), hosts)
 
 
 def test_a_plan_that_grows_has_no_phases(tmp_path: Path) -> None:

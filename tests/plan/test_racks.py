@@ -150,6 +150,7 @@ def test_a_room_is_a_toml_file_with_any_of_its_fields(tmp_path: Path) -> None:
     path = tmp_path / "room.toml"
     path.write_text('racks_per_row = 12\nswitches = "end"\n')
     assert read_room(path) == read_room(path.rename(tmp_path / "room")) == Room(racks_per_row=12, switches="end")
+    assert Room(feeds=1, cross_trays=1, air_delta_k=1) != Room()  # the least
 
 
 @pytest.mark.parametrize(
