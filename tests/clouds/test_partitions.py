@@ -64,6 +64,19 @@ def test_a_refused_creation_is_an_error(ufm, monkeypatch):
         claim(ufm, OURS)
 
 
+def test_a_ufm_that_goes_away_during_a_creation_is_not_asked_again(ufm, monkeypatch):
+    asked = []
+
+    def go_away(self, p_key, name, **words):
+        raise UfmError("answers 503", 503)
+
+    monkeypatch.setattr(UfmClient, "pkey", lambda self, p_key: asked.append(p_key))
+    monkeypatch.setattr(UfmClient, "create_pkey", go_away)
+    with pytest.raises(UfmError, match="503"):
+        claim(ufm, OURS)
+    assert asked == [0x64]
+
+
 def test_is_away_distinguishes_unavailability_from_refusal(server, ufm):
     for status, away in ((503, True), (500, True), (400, False), (401, False)):
         server.status = status

@@ -21,6 +21,7 @@ def test_a_running_job_has_the_p_key_of_ufms_plugin(server, ufm):
     assert prolog(ufm, job) == 5
     assert (server.partitions[5]["partition"], server.members(5)) == ("slurm-32771", {1, 2, 17, 18})
     assert set(server.partitions[5]["guids"].values()) == {False}  # not at index 0
+    assert server.partitions[5]["ip_over_ib"]
     epilog(ufm, job)
     assert server.partitions == {}
     epilog(ufm, job)

@@ -142,6 +142,8 @@ def test_ibtracert_follows_tables_of_more_than_one_block():
     subnet, fabric = configured("fat-tree:hosts=72,radix=12")
     local, present = fabric.find_port("h1/1"), fabric.find_port("h72/1")
     assert present.lid > 64
+    (first,) = (fabric.port(slot) for slot in np.flatnonzero(fabric.tables.lid == 64).tolist())
+    assert "lid 64-64" in trace(subnet, local, first)[-1]
     output = trace(subnet, local, present)
     assert output[0].startswith("From ca")
     assert output[-1] == f'To ca {{0x{present.node.guid:016x}}} portnum 1 lid {present.lid}-{present.lid} "h72 mlx5_0"'
@@ -222,6 +224,9 @@ def test_perfquery_prints_additional_extended_counters_only_if_the_port_has_them
     subnet, fabric = configured("star:hosts=3")
     carrier, lid = LocalCarrier(subnet, fabric.find_port("h1/1").slot), fabric.find_port("h2/1").lid
     assert "SymbolErrorCounter" in tool("perfquery")(carrier, ["-x", str(lid), "1"])
+    counters = tool("perfquery")(carrier, [str(lid), "1"])
+    assert counters.startswith(f"# Port counters: Lid {lid} port 1 (CapMask: 0x")
+    assert "PortXmitWait" in counters
     plain = ClassPortInfo.unpack(pma._CLASS_INFO).replace(capability_mask2=1 << 4).raw
     monkeypatch.setattr(pma, "_CLASS_INFO", plain.ljust(192, b"\0"))
     text = tool("perfquery")(carrier, ["-x", str(lid), "1"])
@@ -291,7 +296,9 @@ def test_the_command_lists_its_tools_and_refuses_two_subnets(capsys):
         (show.capabilities, 0b1011, "0xb\n\t\t\t\tIsSM\n\t\t\t\tIsTrapSupported"),
         (show.capabilities, 0, "0x0"),
         (show.capabilities2, 1 << 10, "0x400\n\t\t\t\tIsLinkSpeedNDRSupported"),
+        (show.node_type, 1, "Channel Adapter"),
         (show.node_type, 2, "Switch"),
+        (show.node_type, 3, "Router"),
         (show.node_type, 4, "?(4)?"),
     ],
 )
@@ -338,7 +345,13 @@ def test_smpquery_prints_the_tables_of_ports():
     assert numbers("sl2vl", r"(?<=[|]) ?\d+(?=[|])", switch.lid, 2)[16:] == tables.sl2vl[rows].ravel().tolist()
     own = tables.sl2vl[tables.first_pair[host.node.index] + 1].tolist()
     assert numbers("sl2vl", r"(?<=[|]) ?\d+(?=[|])", host.lid, 1)[16:] == own
+    assert tool("smpquery")(carrier, ["pkeys", str(switch.lid)]) == tool("smpquery")(
+        carrier, ["pkeys", str(switch.lid), "0"]
+    )
     assert numbers("guids", "0x[0-9a-f]{16}", host.lid)[0] == host.guid
+    for capacity in (1, 2, 3, 9):
+        PortInfo.guid_cap.set(subnet.devices.port_info[host.slot], capacity)
+        assert numbers("guids", r"(?m)^ *(\d+): 0x\S+ 0x\S+$", host.lid) == list(range(0, capacity, 2))
     PortInfo.vl_arbitration_low_cap.set(subnet.devices.port_info[host.slot], 40)
     assert len(numbers("vlarb", "0x[0-9A-F]+ ?(?=[|])", host.lid, 1)) == 2 * (40 + 64)
     assert "ports: in  0, out  0: |" in tool("smpquery")(carrier, ["sl2vl", str(host.lid), "1"])

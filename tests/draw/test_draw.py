@@ -6,6 +6,7 @@ import itertools
 import re
 import struct
 import xml.etree.ElementTree as ET
+from collections import Counter
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -15,7 +16,7 @@ import pytest
 
 import weft
 from weft.draw import draw, lay_out
-from weft.draw.inks import BAD, RAMP_STEPS
+from weft.draw.inks import ALWAYS, BAD, RAMP_STEPS, _mix
 from weft.draw.scene import Box, Role, box_extent
 from weft.draw.svg import to_svg
 from weft.errors import ConfigError
@@ -52,6 +53,9 @@ def test_svg_is_well_formed_and_has_every_name_at_32_hosts(small: Fabric, tmp_pa
     root = ET.parse(tmp_path / "fabric.svg").getroot()
     assert root.tag == f"{SVG}svg"
     assert set(small.nodes.name) <= texts(root)
+    sizes = Counter((float(box.get("width", 0)), float(box.get("height", 0))) for box in root.iter(f"{SVG}rect"))
+    drawn = Counter((round(box.width, 1), round(box.height, 1)) for box in lay_out(small).boxes)
+    assert drawn <= sizes
     assert {"4xNDR  64 links", "fat-tree:hosts=32,radix=16", "32 hosts, 6 switches, 64 links"} <= texts(root)
     tips = {element.text for element in root.iter(f"{SVG}title")}
     assert "leaf1/9 - spine1/1\n4xNDR, 400 Gbit/s, transceivers 10 m" in tips
@@ -242,6 +246,10 @@ def test_a_metric_colours_links_from_pale_to_strong_and_widens_them(small: Fabri
     assert any("errors 42" in line.title for line in scene.lines)
 
 
+def test_colours_are_mixed_by_share() -> None:
+    assert [_mix("#ff8000", "#000080", share) for share in (0, 0.25, 1)] == ["#ff8000", "#bf6020", "#000080"]
+
+
 def test_a_metric_equal_on_all_links_widens_none(small: Fabric) -> None:
     """An even load is not highlighted; a single busy link is."""
     metric = np.ones(len(small.links))
@@ -278,7 +286,7 @@ def test_a_bundle_has_the_colour_of_its_highest_link() -> None:
     metric[busy.index] = 1.0
     scene = lay_out(fabric, metric=metric)
     inks = {line.ink for line in scene.lines if busy.index in line.links}
-    assert inks == {max(line.ink for line in scene.lines)}
+    assert inks == {max(line.ink for line in scene.lines)} == {len(ALWAYS) + RAMP_STEPS - 1}
 
 
 @pytest.mark.parametrize("metric", [np.zeros(3), np.zeros((64, 2)), np.float64(1.0)])

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import weft
 from weft.draw import lay_out
 from weft.draw.layout.painter import middle_of
-from weft.draw.scene import Box, Role, Scene, TextStyle, box_extent, text_width
+from weft.draw.scene import Box, Canvas, Role, Scene, TextStyle, box_extent, rotate, text_width
 from weft.draw.sheet import Legend
 from weft.fabric import faults
 from weft.fabric.build import FabricBuilder
@@ -93,6 +93,7 @@ def test_lines_end_at_boxes_and_all_is_on_the_sheet(spec: str) -> None:
         if line.links:
             assert 0 <= line.a < len(scene.boxes)
             assert 0 <= line.b < len(scene.boxes)
+    assert len({(text.x, text.y) for text in scene.texts}) == len(scene.texts)
     for box in scene.boxes:
         left, top, right, bottom = box_extent(box)
         assert left >= scene.left
@@ -109,6 +110,24 @@ def test_cores_are_above_spines_above_leaves_above_hosts(spec: str) -> None:
     rows = [row for row in heights if row]
     assert all(max(upper) < min(lower) for upper, lower in itertools.pairwise(rows))
     assert all(len(set(row)) == 1 for row in rows[:-1])
+
+
+def test_hosts_with_an_adapter_alone_are_closed_and_many_are_cells_in_rows() -> None:
+    for spec, role, rows in (("star:hosts=1", Role.HOST, 1), ("fat-tree:hosts=1024", Role.CELL, 8)):
+        heights = [box.y for box in drawn(spec)[1].boxes if box.nodes and box.role not in SWITCHES]
+        assert len(set(heights)) == rows
+        assert {box.role for box in drawn(spec)[1].boxes if box.nodes} <= {role, *SWITCHES}
+
+
+@pytest.mark.parametrize("spec", ["fat-tree:hosts=32,radix=16", "dragonfly:p=2,a=4,h=2"])
+def test_lines_end_at_the_upper_or_lower_edge_of_switches(spec: str) -> None:
+    _, scene = drawn(spec)
+    for line in scene.lines:
+        for end, point in ((line.a, line.points[0]), (line.b, line.points[-1])):
+            box = scene.boxes[end]
+            if end >= 0 and box.role in SWITCHES:
+                _, height = rotate(point[0] - box.x, point[1] - box.y, -box.angle_deg)
+                assert abs(height) == pytest.approx(box.height / 2)
 
 
 def test_a_host_stands_within_the_width_of_its_leaf_s_rack() -> None:
@@ -357,7 +376,20 @@ def test_a_title_in_bold_letters_has_room_on_a_small_sheet() -> None:
     scene = lay_out(weft.load("fat-tree:hosts=2,radix=4"), title=title)
     (text,) = [text for text in scene.texts if text.style is TextStyle.TITLE]
     assert text.text == title
+    (contents,) = [text for text in scene.texts if text.text == "2 hosts, 1 switch, 2 links"]
+    assert text.y + text.size < contents.y + contents.size < min(box_extent(box)[1] for box in scene.boxes)
     assert text.x + 0.69 * text.size * len(title) <= scene.left + scene.width  # DejaVu Sans Bold, on average
+
+
+@pytest.mark.parametrize(
+    ("turn_deg", "angle_deg", "upright_deg"),
+    [(0, -90, -90), (30, 0, 30), (30, -90, -60), (90, 0, -90), (120, 0, -60), (120, -90, 30), (270, -90, 0)],
+)
+def test_texts_of_a_turned_part_are_turned_and_upright(turn_deg: float, angle_deg: float, upright_deg: float) -> None:
+    canvas = Canvas()
+    with canvas.turned(turn_deg):
+        canvas.text(0, 0, "name", 10, angle_deg=angle_deg)
+    assert canvas.texts[0].angle_deg == upright_deg
 
 
 def test_the_middle_of_a_line_and_of_a_curve_is_on_it() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from dataclasses import replace
 
 import networkx
 import numpy as np
@@ -187,6 +188,9 @@ def test_a_port_without_a_lid_is_named():
     assert verdict.no_lid == ("h2/1",)
     assert not verdict.ok
     assert "without a LID: h2/1" in verdict.explain()
+    three, four = (replace(verdict, no_lid=tuple(f"h{i}/1" for i in range(count))) for count in (3, 4))
+    assert "without a LID: h0/1, h1/1, h2/1" in three.explain().splitlines()
+    assert "without a LID: h0/1, h1/1, h2/1 and 1 more" in four.explain().splitlines()
 
 
 @pytest.mark.parametrize("hosts_only", [False, True])
@@ -449,6 +453,7 @@ def test_a_port_that_is_not_active_is_named():
     devices = configured("fat-tree:hosts=4,radix=4")
     slot = devices.fabric.find_port("leaf1/3").slot
     PortInfo.port_state.set(devices.info(slot), PortState.ARMED)
-    verdict = check(devices.fabric)
-    assert set(verdict.failures) == {"dropped: no VL, or a port that is not Active"}
+    for hosts_only in (True, False):
+        verdict = check(devices.fabric, hosts_only=hosts_only)
+        assert set(verdict.failures) == {"dropped: no VL, or a port that is not Active"}
     assert "leaf1 drops it: port 3 is Armed, not Active" in verdict.first_failure

@@ -48,6 +48,10 @@ def test_every_busy_link_is_in_one_bar_and_none_straddles_the_load_of_a_host_por
         assert counts[edges[1:] > own_port].sum() == (load > own_port).sum()
 
 
+def test_a_bar_includes_its_right_edge_and_no_idle_link():
+    assert count_bars(np.array([0.0, 0.5, 1.0, 1.5, 2.0]), np.array([0.0, 1.0, 2.0])).tolist() == [2, 2]
+
+
 @pytest.mark.parametrize("suffix", [".png", ".svg"])
 def test_the_same_loads_give_the_same_bytes(qualities, tmp_path, suffix):
     paths = [tmp_path / f"{name}{suffix}" for name in ("one", "other")]

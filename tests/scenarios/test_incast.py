@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from inspect import signature
+
 import pytest
 
 from weft.errors import ConfigError
@@ -52,6 +54,11 @@ def test_all_networks_have_the_same_cabling():
     roles = incast.assign_roles(9)
     assert (len(roles.far), len(roles.near)) == (4, 5)
     assert len({*roles.senders, roles.hot, *roles.victim}) == 12
+
+
+def test_the_default_size_is_that_of_the_help():
+    size = signature(incast.run).parameters["size_bytes"]
+    assert f"host sends: {size.default >> 20}M." in size.annotation
 
 
 @pytest.mark.parametrize("options", [{"senders": 1}, {"senders": 65}, {"size_bytes": 1000}])

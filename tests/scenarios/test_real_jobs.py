@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from weft.errors import ConfigError
@@ -32,6 +34,14 @@ def test_jobs_go_from_none_to_more_than_ten_times(finding):
     assert 1.05 < times["70B, tensor and pipeline, 8 sequences a GPU"] < 1.3
     assert 8 < times["8B data-parallel, 1 sequence a GPU"] < times["Fourier transform, 1 GiB a GPU"]
     assert max(times.values()) < 49.05 / 1.875  # what an adapter gets on each: no job gains more
+
+
+def test_a_solver_reads_its_matrix_and_ten_vectors_and_sends_three_faces():
+    """Seven entries of 12 bytes in each row, vectors of 8 bytes."""
+    on = SimpleNamespace(gpu=SimpleNamespace(pass_s=float), send_s=lambda _: 0.0, mpi_all_reduce_s=lambda _: 0.0)
+    assert real_jobs._solver(on, 4) == 64 * (7 * 12 + 10 * 8)
+    on.gpu.pass_s, on.send_s = (lambda _: 0.0), float
+    assert real_jobs._solver(on, 4) == 3 * 16 * 8
 
 
 def test_less_compute_for_the_same_messages_gains_more(finding):

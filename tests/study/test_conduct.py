@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from weft.errors import ConfigError
-from weft.study.conduct import conduct
+from weft.study.conduct import _cores, conduct
 from weft.study.grid import Study, read
 from weft.study.journal import Journal
 
@@ -109,6 +109,17 @@ def test_a_repeated_study_runs_only_failed_runs(folder):
     assert (folder / "out.csv").read_bytes() == first
     conduct(study("fine,refused"), CALL, folder / "out.csv", workers=1, restart=True)
     assert (folder / "ran").read_text().split().count("fine") == 2
+
+
+def test_a_complete_study_starts_no_worker(folder, monkeypatch):
+    conduct(study("fine"), CALL, folder / "out.csv", workers=1)
+    monkeypatch.setattr("weft.study.conduct._execute", lambda *_: pytest.fail("started"))
+    assert len(conduct(study("fine"), CALL, folder / "out.csv")) == 1
+
+
+def test_workers_are_as_many_as_the_cores_of_this_process(monkeypatch):
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0, 5} if pid == 0 else set(range(8)))
+    assert _cores() == 2
 
 
 def test_half_a_line_at_the_end_of_a_journal_is_a_run_that_has_not_been(folder):

@@ -126,6 +126,13 @@ def test_tables_may_change_within_ten_seconds_after_a_cable():
     assert [name for _, name in comparison.compare(changed, 12.0)] == ["leaf1"]
 
 
+def test_a_check_is_repeated_after_its_input_has_changed():
+    comparison = Comparison(Expected())
+    first, again, other = (comparison._cached("tables", checksum, dict) for checksum in (1, 1, 2))
+    assert again is first
+    assert other is not first
+
+
 def test_a_follower_sends_only_gets(lab):
     carrier = IbsimCarrier("h2", lab.sockname)
     exchange, methods = carrier.exchange, set()

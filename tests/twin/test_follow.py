@@ -26,7 +26,7 @@ from weft.twin.facts import read_facts
 from weft.twin.follow import Follower
 from weft.twin.history import History, compare
 from weft.wire.bulk import fill
-from weft.wire.port_info import PortInfo
+from weft.wire.port_info import Capability, PortInfo
 
 
 @pytest.fixture
@@ -145,11 +145,17 @@ def test_facts_of_tables_are_those_of_each_port_switch_and_manager():
     used = np.flatnonzero(table != NO_ROUTE)
     checksum = zlib.crc32(table[: used[-1] + 1].tobytes())
     assert facts["routes", "leaf1"] == f"{len(used)} LIDs, checksum {checksum:08x}"
-    managers[hosts[0]] = 9
+    managers[hosts[0]], lids[hosts[0]] = 9, 1
     fill(info, PortInfo.master_sm_lid, managers)
+    fill(info, PortInfo.lid, lids)
+    fill(info, PortInfo.capability_mask, np.full(len(info), Capability.IS_SM))  # ports without a LID are none
     table[:] = NO_ROUTE
     facts = read_facts(fabric)
-    assert (facts["manager", "LID 9"], facts["manager", "h2"]) == ("LID 9", "LID 5")
+    assert {node: text for (kind, node), text in facts.items() if kind == "manager"} == {
+        "h1": "LID 1, not the master",
+        "h2": "LID 5",
+        "LID 9": "LID 9",
+    }
     assert facts["routes", "leaf1"] == "0 LIDs, checksum 00000000"
     assert {name: value for (kind, name), value in facts.items() if kind == "link"} == {
         "h1/1": "leaf1/1 4xNDR",

@@ -12,6 +12,7 @@ from tests.patience import PATIENCE_S, wait_until
 import weft
 from weft.cli import main
 from weft.errors import ConfigError, SubnetError
+from weft.fabric import faults
 from weft.lab import control, registry
 from weft.lab.subnets import Subnet
 from weft.monitor.impact import read_routed
@@ -147,6 +148,17 @@ def test_the_runbook_has_a_check_and_a_way_back_for_every_step(tmp_path):
     assert len(sections) == len(plan.steps)
     assert all("Check" in section and "Way back" in section for section in sections)
     assert "- [ ] Reboot spine2." in path.read_text()
+
+
+def test_a_step_waits_until_what_it_removes_is_gone_and_all_other_hosts_are_connected():
+    fabric = weft.load(TREE)
+    watch = runbook._Watch(None, plan_maintenance(fabric, SPINES, Limits(keep=0.3)), 0.0)
+    routed = route(fabric).fabric
+    for name in ("spine1", "leaf1/5"):
+        assert watch._difference(routed, [name], []) == f"{name} is still there"
+    without = route(faults.remove_link(faults.remove_link(fabric, "leaf1/5"), "h16/1")).fabric
+    assert watch._difference(without, ["leaf1/5"], []) == "15 of 16 host ports are connected"
+    assert watch._difference(without, ["leaf1/5"], ["h16/1"]) == ""
 
 
 # -- on a lab ----------------------------------------------------------------------------------------------------------

@@ -158,4 +158,4 @@ def _subnet(fabric: Fabric) -> Subnet:
 
 
 def _flows(senders: NDArray[np.int_] | list[int], receivers: NDArray[np.int_] | list[int]) -> Flows:
-    return np.column_stack((senders, receivers)).astype(np.int32).reshape(-1, 2)
+    return np.column_stack((senders, receivers)).astype(np.int32)
