@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from weft.inference.serving.load import Lengths, Load, Prefix, bursts, closed_loop, offline, poisson
-from weft.inference.serving.service import Limits, Phase, Pool, Service, adapters
+from weft.inference.serving.service import Exchanges, Limits, Phase, Pool, Service, adapters
 from weft.inference.serving.state import Role
-from weft.inference.table import StepTable
+from weft.inference.table import LOADS, StepTable
 
 
 def table(*, room: int = 100_000, base_s: float = 5e-3, token_s: float = 2e-5, pair_s: float = 2e-10) -> StepTable:
@@ -32,6 +34,27 @@ def disaggregated(prefill: int, decode: int, *, limits: Limits | None = None, ro
     pools = tuple(Pool(table=table(room=room), replicas=n, role=role, limits=limits) for role, n in roles)
     options = {"routes": adapters([400e9] * (prefill + decode)), "setup_s": 4e-4, "layers": 32}
     return Service(pools=pools, **options | more)
+
+
+def exchanging(
+    service: Service, rate_byte_s: float = 400e9, *, weight: float = 1.0, slack: float = 1.0, least: float = 0.0
+) -> Service:
+    """Return a service with `adapters` whose steps are exchanges over them between the servers of each replica."""
+    n = service.replicas
+    exchanges = Exchanges(
+        first=2 * np.arange(n + 1),
+        link=np.column_stack((np.arange(n), n + np.arange(n))).ravel().astype(np.int32),
+        byte_s=np.full(2 * n, rate_byte_s),
+        weight=np.full(2 * n, weight),
+        slack=np.full(2 * n, slack),
+        least=least,
+    )
+    assert service.routes is not None
+    pools = [
+        replace(pool, table=replace(pool.table, slowed_s=np.outer(LOADS, pool.table.parts_s.sum(axis=0))))
+        for pool in service.pools
+    ]
+    return replace(service, pools=tuple(pools), routes=replace(service.routes, exchanges=exchanges))
 
 
 def random_case(seed: int) -> tuple[Service, Load, tuple[Phase, ...]]:
@@ -67,7 +90,10 @@ def random_case(seed: int) -> tuple[Service, Load, tuple[Phase, ...]]:
             router=router,
             streams=bool(rng.random() < 0.5),
         )
-    return service, load, _failures(rng, service) if rng.random() < 0.5 else ()
+    phases = _failures(rng, service) if rng.random() < 0.5 else ()
+    if service.disaggregated and rng.random() < 0.7:
+        service = exchanging(service, weight=float(rng.choice([0.1, 1.0])), least=float(rng.choice([0.0, 0.5])))
+    return service, load, phases
 
 
 def _failures(rng: np.random.Generator, service: Service) -> tuple[Phase, ...]:

@@ -66,6 +66,7 @@ def served(*changes: dict[str, float], disaggregated: bool = False, **more) -> S
         "end_s": 22.0,
         "tables": (table,),
         "attention_s": np.array([[2.0, 0.0]]),
+        "late_s": np.zeros(2),
         "prefill_weight": weight,
         "decode_weight": np.zeros((1, 3)),
     }

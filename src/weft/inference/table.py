@@ -7,7 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["StepTable"]
+__all__ = ["LOADS", "StepTable"]
+
+LOADS = (1.0, 3.0)  # traffic beside exchanges between servers, which then get 1/(1 + load) of their rate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +29,7 @@ class StepTable:
     kv_room_tokens: int  # tokens that the KV cache of a replica holds
     kv_bytes_per_token: float  # summed over the GPUs of a replica
     gpus: int  # per replica
+    slowed_s: NDArray[np.float64] | None = None  # [load of `LOADS`, tokens] added if exchanges share their links
 
     def step_s(self, tokens: float, pairs: float = 0.0, cached: float = 0.0) -> float:
         """Return the time of a step."""

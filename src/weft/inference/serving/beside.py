@@ -41,14 +41,19 @@ class Beside:
             check_job(job)
 
     def on(
-        self, fabric: Fabric, slots: Sequence[NDArray[np.int64]], pool_of: Sequence[int], gpus_of_server: int
+        self,
+        fabric: Fabric,
+        slots: Sequence[NDArray[np.int64]],
+        gpus_of: Sequence[range],
+        pool_of: Sequence[int],
+        gpus_of_server: int,
     ) -> Others:
         """Return the flows on a fabric, which may lack some cables; `slots` are the ports of each replica's GPUs."""
         parts = [_job_flows(job, self.fabric, fabric) for job in self.jobs]
         if self.exchanged_byte_s:
             parts += [
-                _exchange_flows(fabric, own, gpus_of_server, self.exchanged_byte_s[pool])
-                for own, pool in zip(slots, pool_of, strict=True)
+                _exchange_flows(fabric, own, gpus, gpus_of_server, self.exchanged_byte_s[pool])
+                for own, gpus, pool in zip(slots, gpus_of, pool_of, strict=True)
                 if own.min() >= 0
             ]
         src, dst, share = (np.concatenate([np.zeros(0), *(part[i] for part in parts)]) for i in range(3))
@@ -57,6 +62,7 @@ class Beside:
             dst=dst.astype(np.int32),
             qp=np.repeat(np.arange(1, len(parts) + 1, dtype=np.int32), [len(part[0]) for part in parts]),
             share=share,
+            jobs=sum(len(part[0]) for part in parts[: len(self.jobs)]),
             lane=self.lane,
         )
 
@@ -75,14 +81,18 @@ def _job_flows(job: LoadJob, named: Fabric, fabric: Fabric) -> _Flows:
     return src, dst, job.share / partners[sender]
 
 
-def _exchange_flows(fabric: Fabric, slots: NDArray[np.int64], each: int, sent_byte_s: float) -> _Flows:
-    """Return the flows between the GPUs of the same number in the servers of one replica."""
-    servers = slots.reshape(-1, each) if len(slots) > each else slots[None, :]
-    n = len(servers)
-    pairs = [(a, b) for a in range(n) for b in range(n) if a != b and sent_byte_s > 0]
-    src, dst = (np.concatenate([np.zeros(0, np.int64), *(servers[pair[i]] for pair in pairs)]) for i in range(2))
+def _exchange_flows(fabric: Fabric, slots: NDArray[np.int64], gpus: range, each: int, sent_byte_s: float) -> _Flows:
+    src, dst = exchange_ends(slots, gpus, each)
     line_byte_s = fabric.link_rate_gbit_s[fabric.ports.link[src]] * 1e9 / 8
-    return src, dst, sent_byte_s / each / max(n - 1, 1) / line_byte_s
+    share = sent_byte_s / each / max(len(gpus) // each - 1, 1) / line_byte_s
+    return src[share > 0], dst[share > 0], share[share > 0]
+
+
+def exchange_ends(slots: NDArray[np.int64], gpus: range, each: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the ports between which a replica exchanges: those of GPUs of the same number in its servers."""
+    server, number = np.divmod(np.array(gpus), each)
+    source, target = np.nonzero((number[:, None] == number) & (server[:, None] != server))
+    return slots[source], slots[target]
 
 
 def exchanges_of(served: Served, pools: Sequence[Deployment]) -> tuple[float, ...]:

@@ -8,9 +8,11 @@ import numpy as np
 
 from weft.inference.serving.heap import move, push, remove
 from weft.inference.serving.state import GAP_BINS, GAP_LOW_S, GAP_STEP, Kind
+from weft.inference.table import LOADS
 from weft.jit import handler, part
 
 _BIN = 1 / math.log(GAP_STEP)
+_LOW, _HIGH = LOADS
 
 
 @part
@@ -23,6 +25,48 @@ def set_end(s, row, ends_s):
     else:
         push(s.clock_s, s.clock_replica, s.clock_place, 0, run.heap, ends_s, row)
         run.heap += 1
+
+
+@part
+def begin_steps(s, row, time_s):
+    """Set the end of steps that take a time without hand-offs on the links of their exchanges."""
+    replica = s.replicas[row]
+    replica.late_s = time_s * (pace(s, row) - 1)
+    set_end(s, row, replica.began_s + time_s + replica.late_s)
+
+
+@handler
+def pace(s, row):
+    """Return the time of the present step relative to that without hand-offs on the links of its exchanges."""
+    replica = s.replicas[row]
+    if replica.load == 0:
+        return 1.0
+    last = s.slowed_s.shape[2] - 1
+    tokens = min(replica.step_tokens, last)
+    one, more = s.slowed_s[replica.table, 0, tokens], s.slowed_s[replica.table, 1, tokens]
+    slowed_s = one * replica.load
+    if replica.load > _LOW:
+        slowed_s = one + (more - one) * (replica.load - _LOW) / (_HIGH - _LOW)
+    return 1 + slowed_s * max(1.0, replica.step_tokens / last) / replica.flat_s
+
+
+@handler
+def set_load(s, row, load):
+    """Set the load of hand-offs on the exchanges of a replica: the rest of its present step takes more or less time.
+
+    A run of decode steps ends with the step under way.
+    """
+    replica, now_s = s.replicas[row], s.run[0].now_s
+    if load == replica.load:
+        return
+    if replica.kind == Kind.DECODE and replica.load == 0:
+        wake(s, row)
+    before = pace(s, row)
+    replica.load = load
+    if replica.kind != Kind.IDLE and replica.ends_s > now_s:
+        more_s = (replica.ends_s - now_s) * (pace(s, row) / before - 1)
+        replica.late_s += more_s
+        set_end(s, row, replica.ends_s + more_s)
 
 
 @part

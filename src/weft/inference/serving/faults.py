@@ -52,8 +52,9 @@ def _end_whole_steps(s, row):
     now_s = s.run[0].now_s
     if replica.kind == Kind.DECODE:
         steps = steps_until(s, row, now_s)
-        if replica.began_s + run_s(s, row, steps) > now_s:
+        if replica.began_s + run_s(s, row, steps) + (replica.late_s if steps == replica.steps else 0.0) > now_s:
             steps -= 1
+            replica.late_s = 0.0
         replica.steps = steps
         if steps > 0:
             end_steps(s, row)

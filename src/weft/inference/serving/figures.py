@@ -189,7 +189,10 @@ def _handoff_means(served: Served) -> tuple[float, float, float]:
 
 def _parts(served: Served, phase: str, total_s: float, weight: NDArray[np.float64], column: int) -> dict[str, float]:
     """Divide the mean time of a phase into the parts of its steps, by the requests in them."""
-    sums: dict[str, float] = {"attention": float(served.attention_s[:, column].sum())}
+    sums: dict[str, float] = {
+        "attention": float(served.attention_s[:, column].sum()),
+        "beside hand-offs": float(served.late_s[column]),
+    }
     for table, counts in zip(served.tables, weight, strict=True):
         tokens = np.flatnonzero(counts)
         for name, row in zip(table.parts, table.parts_s, strict=True):

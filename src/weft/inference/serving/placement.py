@@ -19,16 +19,14 @@ from numpy.typing import NDArray
 from weft.collectives.ranks import adapters_by_host, compute_servers
 from weft.errors import ConfigError
 from weft.fabric.model import Fabric
-from weft.inference.communication import Exchange
 from weft.inference.deployment import Deployment
-from weft.inference.serving.beside import Beside
+from weft.inference.serving.beside import Beside, exchange_ends
 from weft.inference.serving.links import find_links
 from weft.inference.serving.resharding import Part, find_parts
 from weft.inference.serving.service import Limits, Pool, Routes, Service
 from weft.inference.serving.state import Role
-from weft.inference.step import Step
 from weft.inference.table import StepTable
-from weft.inference.tabulate import tabulate
+from weft.inference.tabulate import tabulate_shared
 from weft.sim.perftest import prepare
 from weft.sim.result import Engine as Clock
 
@@ -93,7 +91,7 @@ class Placement:
     def tables(self, mean_tokens: float, clock: Clock | None = None) -> tuple[StepTable, ...]:
         """Return the step times of a replica of each pool."""
         different = dict.fromkeys(self.pools)
-        tables = {each: tabulate(each, Step(each, Exchange(each, clock)), context=mean_tokens) for each in different}
+        tables = {each: tabulate_shared(each, clock, context=mean_tokens) for each in different}
         return tuple(tables[each] for each in self.pools)
 
     @property
@@ -138,9 +136,13 @@ class Placement:
             if any(servers[p][part.source] != servers[d][part.target] for ranks in self.parts for part in ranks)
         ]
         pool_of = [0] * (self.both or self.prefill) + [1] * self.decode
-        others = self.beside.on(fabric, slots, pool_of, each) if self.beside else None
+        others = self.beside.on(fabric, slots, self.gpus_of, pool_of, each) if self.beside else None
         ends = [(slots[p], slots[d]) for p, d in outside]
-        links = find_links(fabric, ends, self.parts, self.deployment.site.options, others)
+        sharing = [(own, gpus if own.min() >= 0 else range(0)) for own, gpus in zip(slots, self.gpus_of, strict=True)]
+        exchanges = [exchange_ends(own, gpus, each) for own, gpus in sharing]
+        if not any(len(src) for src, _ in exchanges):
+            exchanges = []
+        links = find_links(fabric, ends, self.parts, self.deployment.site.options, others, exchanges)
         n, ranks = self.replicas, len(self.parts)
         caps = np.zeros((n, n, ranks))
         for p, d in pairs:
@@ -163,6 +165,7 @@ class Placement:
             capacity_byte_s=links.capacity_byte_s,
             ranks=ranks,
             others=len(links.others_byte_s),
+            exchanges=links.exchanges,
         ), alive
 
     def _inside_byte_s(self) -> float:

@@ -16,7 +16,7 @@ from weft.inference.serving.load import Load
 from weft.inference.serving.loop import Stop, run_events
 from weft.inference.serving.service import ROUTERS, Phase, Pool, Routes, Service
 from weft.inference.serving.state import GAP_BINS, NEVER_S, NONE, REPLICA, REQUEST, RULES, RUN, Role, State, records
-from weft.inference.table import StepTable
+from weft.inference.table import LOADS, StepTable
 from weft.sim.layout.records import Records
 
 _SLICE = 1 << 20  # events between two calls of `progress`
@@ -46,6 +46,7 @@ class Served:
     prefill_weight: NDArray[np.float64]  # [table, tokens] requests in steps of so many tokens
     decode_weight: NDArray[np.float64]
     attention_s: NDArray[np.float64]  # [table, prefill or decode] request-seconds
+    late_s: NDArray[np.float64]  # [prefill or decode] request-seconds that hand-offs add to steps
     area_s: float  # integral of the number of requests over time
     emitted: float  # tokens
     wall_s: float
@@ -81,6 +82,7 @@ def serve(service: Service, load: Load, *, phases: Sequence[Phase] = (), progres
         prefill_weight=state.prefill_weight,
         decode_weight=state.decode_weight,
         attention_s=state.attention,
+        late_s=state.late,
         area_s=float(state.run.area[0]),
         emitted=float(state.run.emitted[0]),
         wall_s=time.perf_counter() - start_s,
@@ -160,6 +162,7 @@ def _state(
         pair_s=np.array([table.attention_s_per_pair for table in tables], np.float64),
         kv_s=np.array([table.kv_s_per_token for table in tables], np.float64),
         batch=np.full((n, seats), NONE, np.int32),
+        **_exchanges(service, phases, tables, flat_s.shape[1]),
         last_step=np.zeros((n, seats)),
         last_request=np.zeros((n, seats), np.int32),
         last_place=np.full(len(load), NONE, np.int32),
@@ -190,6 +193,7 @@ def _state(
         decode_weight=np.zeros_like(flat_s),
         prefill_weight=np.zeros_like(flat_s),
         attention=np.zeros((len(tables), 2)),
+        late=np.zeros(2),
     )
 
 
@@ -279,6 +283,35 @@ def _others(service: Service, phases: Sequence[Phase]) -> dict[str, NDArray[Any]
         "link_first": np.append(0, np.cumsum(np.concatenate(counts), dtype=np.int64)),
         "link_other": np.concatenate(by_link).astype(np.int32),
         "other_weight": np.concatenate(weight).astype(np.float64),
+    }
+
+
+def _exchanges(
+    service: Service, phases: Sequence[Phase], tables: Sequence[StepTable], most: int
+) -> dict[str, NDArray[Any]]:
+    """Return the link classes of exchanges by phase and replica, and the steps that hand-offs slow there."""
+    parts = _parts(service, phases)
+    links = np.cumsum([0, *(len(part.capacity_byte_s) for part in parts)])
+    found = [(part.exchanges, at) for part, at in zip(parts, links[:-1], strict=True) if part.exchanges is not None]
+    has = np.array([part.exchanges is not None for part in parts])
+    slowed_s = np.zeros((len(tables) if found else 1, len(LOADS), most if found else 1))
+    for number, table in enumerate(tables if found else ()):
+        if table.slowed_s is not None:
+            slowed_s[number] = [np.interp(np.arange(most), table.tokens, row) for row in table.slowed_s]
+
+    def join(columns: Sequence[NDArray[Any]], kind: type = np.float64) -> NDArray[Any]:
+        return np.concatenate([np.zeros(0), *columns]).astype(kind)
+
+    sizes = join([np.diff(each.first) for each, _ in found], np.int64)
+    return {
+        "slowed_s": slowed_s,
+        "exchange_row": np.where(has, service.replicas * (np.cumsum(has) - 1), NONE),
+        "exchange_first": np.append(0, np.cumsum(sizes)),
+        "exchange_class": join([each.link + at for each, at in found], np.int32),
+        "exchange_byte_s": join([each.byte_s for each, _ in found]),
+        "exchange_weight": join([each.weight for each, _ in found]),
+        "exchange_slack": join([each.slack for each, _ in found]),
+        "exchange_least": np.array([part.exchanges.least if part.exchanges else 0.0 for part in parts]),
     }
 
 

@@ -84,6 +84,19 @@ class Routes:
     capacity_byte_s: NDArray[np.float64]  # [link]
     ranks: int = 1
     others: int = 0  # rows of other traffic
+    exchanges: Exchanges | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Exchanges:
+    """The link classes that exchanges of steps between the servers of a replica share with hand-offs."""
+
+    first: NDArray[np.int64]  # [replica + 1]
+    link: NDArray[np.int32]
+    byte_s: NDArray[np.float64]  # that they get on the link without hand-offs
+    weight: NDArray[np.float64]  # number of their flows, as hand-offs have `share`
+    slack: NDArray[np.float64]  # `byte_s`, relative to the bytes that they send there at their rate without hand-offs
+    least: float = 0.0  # share of `byte_s` that the lane of hand-offs leaves them; on one lane they have a fair share
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

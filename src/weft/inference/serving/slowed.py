@@ -21,14 +21,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.fabric.model import Fabric
-from weft.inference.communication import Exchange
 from weft.inference.serving.beside import Beside
 from weft.inference.serving.links import Others
 from weft.inference.serving.placement import Placement
 from weft.inference.serving.service import Service
-from weft.inference.step import Step
 from weft.inference.table import StepTable
-from weft.inference.tabulate import tabulate
+from weft.inference.tabulate import tabulate_shared
 from weft.sim.engine import Options, Progress
 from weft.sim.flow.fair import fair_rates
 from weft.sim.flow.plan import FlowPlan, plan
@@ -57,7 +55,7 @@ class EngineBeside:
         key = self.name.encode(), traffic.src.tobytes(), traffic.dst.tobytes(), traffic.size_bytes.tobytes()
         if key not in self._cache:
             result = self._engine.run(fabric, traffic, options, progress=progress)
-            others = self._jobs.on(fabric, (), (), 0)
+            others = self._jobs.on(fabric, (), (), (), 0)
             self._cache[key] = result, added_s(fabric, traffic, result.options, others)
         result, all_s = self._cache[key]
         own = [fabric.find_port(name).slot for name in self._ports if name in fabric]
@@ -84,8 +82,7 @@ def tables_beside(placement: Placement, mean_tokens: float, clock: Engine | None
     for deployment, gpus, slots in zip(pools, placement.gpus_of, placement.ports(fabric)[0], strict=True):
         names = [fabric.port(slot).name for slot in slots.tolist() if slot >= 0]
         slow = partial(EngineBeside, jobs=jobs, ports=names, cache=cache)
-        step = Step(deployment, Exchange(deployment, clock, first_gpu=gpus.start, slow=slow))
-        table = tabulate(deployment, step, context=mean_tokens)
+        table = tabulate_shared(deployment, clock, context=mean_tokens, first_gpu=gpus.start, slow=slow)
         tables.append(different.setdefault(table.parts_s.tobytes(), table))
     return tuple(tables)
 

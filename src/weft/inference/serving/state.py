@@ -91,6 +91,8 @@ REPLICA = np.dtype(
         ("began_s", np.float64),  # start of the present steps
         ("ends_s", np.float64),
         ("flat_s", np.float64),  # time of a step without the growth of the cache
+        ("late_s", np.float64),  # that hand-offs add to the present steps
+        ("load", np.float64),  # rate of its exchanges without hand-offs, by that with them, less one
         ("stall_s", np.float64),  # time that decoding requests waited for prefills
         ("busy_s", np.float64),
         ("steps", np.float64),  # in the present run of steps
@@ -186,6 +188,7 @@ class State(NamedTuple):
     flat_s: NDArray[np.float64]  # [table, tokens] time of a step without attention
     pair_s: NDArray[np.float64]  # [table] attention of a prefill
     kv_s: NDArray[np.float64]  # [table] to read a cached token
+    slowed_s: NDArray[np.float64]  # [table, load of `LOADS`, tokens] added to a step beside hand-offs
     batch: NDArray[np.int32]  # [replica, seat] requests whose prefill ends with the step
     last_step: NDArray[np.float64]  # [replica, seat] heap of decoding requests by their last step
     last_request: NDArray[np.int32]
@@ -208,6 +211,13 @@ class State(NamedTuple):
     route_share: NDArray[np.float64]
     route_cap: NDArray[np.float64]  # [row] most bytes/s; 0: no route
     capacity: NDArray[np.float64]  # [class] bytes/s
+    exchange_row: NDArray[np.int64]  # [phase] first row of its exchanges, one for each replica; NONE: no exchanges
+    exchange_first: NDArray[np.int64]  # [row + 1]
+    exchange_class: NDArray[np.int32]
+    exchange_byte_s: NDArray[np.float64]
+    exchange_weight: NDArray[np.float64]
+    exchange_slack: NDArray[np.float64]
+    exchange_least: NDArray[np.float64]  # [phase]
     flow_request: NDArray[np.int32]
     flow_left: NDArray[np.float64]  # bytes
     flow_rate: NDArray[np.float64]
@@ -222,3 +232,4 @@ class State(NamedTuple):
     decode_weight: NDArray[np.float64]  # [table, tokens] decoding requests in steps of so many tokens
     prefill_weight: NDArray[np.float64]
     attention: NDArray[np.float64]  # [table, phase of requests] request-seconds
+    late: NDArray[np.float64]  # [phase of requests] request-seconds that hand-offs add to steps

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from weft.inference.serving.clock import count_gap, count_gaps, growth, run_s, set_end, stop
+from weft.inference.serving.clock import begin_steps, count_gap, count_gaps, growth, run_s, stop
 from weft.inference.serving.handoff import hand_off, start_handoffs, start_stream
 from weft.inference.serving.heap import push, remove
 from weft.inference.serving.prefix import count_hits, count_unused, evict, hold, insert
@@ -207,11 +207,9 @@ def _start_prefill(s, row, pairs):
         attention_s += s.kv_s[replica.table] * replica.cached
     replica.began_s, replica.steps, replica.flat_s = now_s, 1, _flat_s(s, row) + attention_s
     _count_work(s, row, attention_s, prefilling)
-    if replica.running and not s.rules[0].mixed:
-        if replica.stall_s == 0:
-            replica.stalled = replica.running
-        replica.stall_s += replica.flat_s
-    set_end(s, row, now_s + replica.flat_s)
+    if replica.running and not s.rules[0].mixed and replica.stall_s == 0:
+        replica.stalled = replica.running
+    begin_steps(s, row, replica.flat_s)
 
 
 @part
@@ -222,7 +220,9 @@ def _start_decode(s, row):
     replica.flat_s = _flat_s(s, row) + s.kv_s[replica.table] * replica.cached
     room = np.floor((replica.room - replica.used) / growth(s, row))
     replica.steps = max(1.0, min(s.last_step[row, 0] - replica.step, room))
-    set_end(s, row, replica.began_s + run_s(s, row, replica.steps))
+    if replica.load > 0:
+        replica.steps = 1.0
+    begin_steps(s, row, run_s(s, row, replica.steps))
 
 
 @part
@@ -244,7 +244,12 @@ def end_steps(s, row):
     if replica.kind == Kind.IDLE:
         return
     time_s = run_s(s, row, replica.steps) if replica.kind == Kind.DECODE else replica.flat_s
-    replica.busy_s += time_s
+    replica.busy_s += time_s + replica.late_s
+    s.late[0] += replica.late_s * (replica.batch + (1 if replica.chunk else 0))
+    if replica.kind != Kind.PREFILL:
+        s.late[1] += replica.late_s * replica.running
+    elif replica.running:
+        replica.stall_s += time_s + replica.late_s
     if replica.kind == Kind.DECODE:
         _count_work(s, row, time_s - replica.steps * _flat_s(s, row), 0)
     if replica.kind != Kind.PREFILL:
@@ -261,7 +266,9 @@ def _end_decode(s, row):
     replica = s.replicas[row]
     new = growth(s, row) * replica.steps
     slope_s = s.kv_s[replica.table] * growth(s, row)
-    if replica.stall_s > 0:
+    if replica.late_s > 0:
+        _count_late_gaps(s, row, slope_s)
+    elif replica.stall_s > 0:
         stalled = min(replica.stalled, replica.running)
         count_gap(s, replica.flat_s + replica.stall_s, stalled)
         count_gap(s, replica.flat_s, replica.running - stalled)
@@ -280,6 +287,17 @@ def _end_decode(s, row):
         tokens = _leave(s, row, index)
         release(s, row, index, tokens)
         _finish(s, row, index)
+
+
+@handler
+def _count_late_gaps(s, row, slope_s):
+    """Count the tokens of steps of which hand-offs have slowed the last."""
+    replica = s.replicas[row]
+    before = replica.steps - 1
+    if before > 0:
+        count_gaps(s, replica.flat_s, slope_s, before, replica.running)
+    count_gap(s, replica.flat_s + slope_s * before + replica.late_s + replica.stall_s, replica.running)
+    replica.stall_s = 0.0
 
 
 @handler

@@ -10,6 +10,7 @@ those that use it, and a solution ends when all hand-offs have a rate.
 
 from __future__ import annotations
 
+from weft.inference.serving.clock import set_load
 from weft.inference.serving.state import NEVER_S
 from weft.jit import handler, part
 
@@ -112,6 +113,36 @@ def solve(s):
     for i in range(run.flows):
         if s.flow_rate[i] > 0:
             run.wire_end_s = min(run.wire_end_s, run.now_s + s.flow_left[i] / s.flow_rate[i])
+    if s.exchange_row[run.phase] >= 0:
+        _load_exchanges(s)
+
+
+@handler
+def _load_exchanges(s):
+    """Set the load of hand-offs on the exchanges of each replica, by the link that slows them most.
+
+    There they get what hand-offs leave, or their fair share if that is more.
+    """
+    phase = s.run[0].phase
+    sent_byte_s, weight = s.residual, s.weight
+    sent_byte_s[:] = 0
+    weight[:] = 0
+    for i in range(s.run[0].flows):
+        row = _pair(s, s.flow_request[i])
+        for j in range(s.route_first[row], s.route_first[row + 1]):
+            sent_byte_s[s.route_class[j]] += s.flow_rate[i] * s.route_share[j]
+            weight[s.route_class[j]] += s.route_share[j]
+    for replica in range(len(s.replicas)):
+        load, row = 0.0, s.exchange_row[phase] + replica
+        for j in range(s.exchange_first[row], s.exchange_first[row + 1]):
+            link = s.exchange_class[j]
+            if weight[link] > 0:
+                alone_byte_s, least = s.exchange_byte_s[j], s.exchange_least[phase]
+                if least == 0:
+                    least = s.exchange_weight[j] / (s.exchange_weight[j] + weight[link])
+                byte_s = max(alone_byte_s - sent_byte_s[link], alone_byte_s * least)
+                load = max(load, alone_byte_s / (s.exchange_slack[j] * byte_s) - 1)
+        set_load(s, replica, load)
 
 
 @part
