@@ -16,7 +16,7 @@ from numba.core.dispatcher import Dispatcher
 from tests.lab.mounts import need_mounts
 from tests.patience import without_notices
 
-from weft import compiler
+from weft import compiler, jit
 from weft.jit import bits, object_code, sources
 from weft.verbs.shm import atomic
 
@@ -212,7 +212,7 @@ def test_a_cache_that_cannot_be_written_is_read_and_other_kernels_are_compiled(t
 
 
 _FAIL = """
-import fcntl, mine
+import fcntl, mine, numpy
 from pathlib import Path
 try:
     mine.inner('no array')
@@ -221,12 +221,13 @@ except Exception as error:
 [lock] = Path(mine.inner.stats.cache_path).glob('mine.inner*.lock')
 with lock.open('wb') as file:
     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+print(mine.inner(numpy.arange(5)))
 """
 
 
-def test_a_failed_compilation_releases_the_lock(tmp_path):
+def test_a_failed_compilation_releases_the_lock_and_another_takes_it(tmp_path):
     (tmp_path / "mine.py").write_text(_MODULE)
-    assert python(_FAIL, tmp_path) == "TypingError\n"
+    assert python(_FAIL, tmp_path) == "TypingError\n10\n"
 
 
 def test_a_kernel_that_is_compiled_may_call_one_that_was_loaded(compiled):
@@ -402,3 +403,9 @@ def test_lowest_bit_is_the_same_compiled_and_interpreted():
     compiled = numba.njit(lambda number: bits.lowest_bit(number))
     for number, expected in ((1, 0), (2, 1), (40, 3), (-1, 0), (1 << 62, 62), (0, 64)):
         assert compiled(number) == bits._lowest_bit_alone(number) == expected
+
+
+def test_an_interpreted_kernel_is_called_by_its_address(monkeypatch):
+    monkeypatch.setattr(numba.config, "DISABLE_JIT", True)
+    addresses = [jit.kernel_address(function) for function in (len, sum)]
+    assert [jit._interpret(address, [5, 7]) for address in addresses] == [2, 12]

@@ -10,6 +10,7 @@ import pytest
 
 from weft.advise import advice
 from weft.advise.formatting import short_trust
+from weft.advise.sensitivity import Flip
 from weft.cli import app
 from weft.cli.advise import _case
 from weft.errors import ConfigError
@@ -57,11 +58,19 @@ def test_defaults_depend_on_the_work():
 
 def test_points_where_the_answer_changes_are_sought_only_to_be_shown(capsys, monkeypatch):
     """The search takes ten times as long as the answer."""
-    monkeypatch.setattr(advice, "find_flips", lambda *_: pytest.fail("searched"))
-    app(["advise", "--workload", "web", "--servers", "4", "--cloud"], result_action="return_value")
+    flips = (
+        Flip(by="fewer GPUs", at=64.0, where="from 64 GPUs", answer="another"),
+        Flip(by="larger pages", at=None, where="to 1 GB"),
+    )
+    calls: list[object] = []
+    monkeypatch.setattr(advice, "find_flips", lambda *given: calls.append(given) or flips)
+    command = ["advise", "--workload", "web", "--servers", "4", "--cloud"]
+    app(command, result_action="return_value")
     assert "When the answer would change: --explain" in " ".join(capsys.readouterr().out.split())
-    with pytest.raises(pytest.fail.Exception, match="searched"):
-        app(["advise", "--workload", "web", "--servers", "4", "--cloud", "--explain"], result_action="return_value")
+    assert calls == []
+    app([*command, "--explain"], result_action="return_value")
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "fewer GPUs another from 64 GPUs larger pages the same to 1 GB" in printed
 
 
 def test_answer_names_the_cheaper_fabric_of_those_that_are_alike(capsys):

@@ -9,6 +9,10 @@ import pytest
 
 from weft.cli import app
 from weft.errors import ConfigError
+from weft.fabric.prices import read_prices
+from weft.fabric.spec import load
+from weft.plan.bill import bill_of
+from weft.plan.upkeep import upkeep
 
 SMALL = "llama3-8b --tp 1 --gpus 2 --rate 40 --seconds 10 --input-len 500 --output-len 30"
 
@@ -28,6 +32,18 @@ def test_a_rate_serves_requests_one_by_one(capsys, tmp_path):
     assert facts["usd_per_1e6_output_tokens"][0] > 0
     assert sum(facts["breakdown_s"].values()) == pytest.approx(facts["latency"]["e2e"]["mean_s"])
     assert picture.stat().st_size > 0
+
+
+def test_tokens_at_their_price_pay_for_the_cluster_in_its_years_of_use(capsys):
+    cluster = "star:hosts=2,server=dgx-h100"
+    facts = run(f"{SMALL} --fabric {cluster}", capsys)
+    bill = bill_of(load(cluster), read_prices())
+    costs = upkeep(bill, read_prices())
+    tokens = facts["throughput"]["output_tokens_per_s"] * costs.years * 365.25 * 86_400
+    price = costs.cluster * (facts["gpus"] / bill.gpus)
+    assert [usd / 1e6 * tokens for usd in facts["usd_per_1e6_output_tokens"]] == pytest.approx(
+        [price.low_usd, price.high_usd]
+    )
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ def test_a_collective_goes_by_any_of_its_names(name: str, capsys: pytest.Capture
 
 
 def test_options_come_before_the_fabric_as_in_nccl_tests(capsys: pytest.CaptureFixture[str]) -> None:
-    app(["nccl", "broadcast", "-b", "1M", "-e", "3M", "-i", "1M", PAIR])
+    app(["nccl", "broadcast", "-b", "1M", "-e", "3M", "-f", "1", "-g", "1", PAIR])  # a factor of 1: steps of 1 MiB
     result = rows(capsys.readouterr().out)
     assert [row[0] for row in result] == ["1048576", "2097152", "3145728"]
     assert result[0][3:5] == ["none", "0"]
@@ -250,7 +250,7 @@ def test_elements_of_another_type_are_counted_and_take_as_long(capsys: pytest.Ca
         (["all_reduce", PAIR, "-d", "fp8"], "there is no datatype 'fp8'; there are float"),
         (["all_reduce", PAIR, "-d", "FLOAT"], "there is no datatype 'FLOAT'; there are float"),
         (["all_reduce", PAIR, "-o", "max"], "-o max: reductions are sums"),
-        (["all_reduce", PAIR, "-g", "4"], "give -g 8 or -g 1, or a server that has fewer"),
+        (["all_reduce", PAIR, "-g", "2"], "give -g 8 or -g 1, or a server that has fewer"),
         (["all_reduce", PAIR, "--NCCL_MAX_CTAS", "0"], "NCCL_MAX_CTAS=0: from 1 to 64"),
         (["all_reduce", PAIR, "--NCCL_SYM_KERNEL", "foo"], "there are AllReduce_AGxLL_R"),
         ([PAIR, "all_reduce"], f"is a fabric and comes second: weft nccl all_reduce {PAIR}"),

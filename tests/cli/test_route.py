@@ -58,6 +58,11 @@ def test_the_text_names_engine_verdict_and_quality(capsys):
         assert words in printed
 
 
+def test_figures_of_equal_planes_are_those_of_one(capsys):
+    run("star:hosts=4,planes=2")
+    assert "2 equal planes: the figures are those of one." in capsys.readouterr().out
+
+
 def test_auto_says_why(capsys):
     run(TREE)
     assert "not dimension-order: " in capsys.readouterr().out

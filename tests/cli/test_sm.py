@@ -15,6 +15,7 @@ from tests.warm import WARM
 
 from weft.cli import app
 from weft.cli.sm import _print
+from weft.cli.sm_flags import SmFlags, sm_options
 from weft.errors import ConfigError, FileError, UnknownName
 from weft.lab import control, registry
 from weft.sm.conf.options import Options, read_options
@@ -119,6 +120,10 @@ def test_no_m_key_contradicts_an_m_key_of_the_file(tmp_path):
     (tmp_path / "opensm.conf").write_text("m_key 0x1234\n")
     with pytest.raises(ConfigError, match="--no-m-key contradicts m_key in"):
         app(["sm", "-F", str(tmp_path / "opensm.conf"), "--no-m-key", "--once"])
+
+
+def test_ports_are_protected_by_an_m_key_unless_no_m_key_is_given():
+    assert [sm_options(flags).protect_tenants for flags in (SmFlags(), SmFlags(m_key=False))] == [True, False]
 
 
 def test_a_bad_line_of_partitions_is_named_with_the_rule(tmp_path):

@@ -81,6 +81,9 @@ def test_applied_tenants_are_shown_and_destroyed(driver, file, capsys):
     output = capsys.readouterr().out
     assert "Ports are limited members of Default (0x7fff)" in output
     assert rows(output, "nas") == [["nas", "0x0101", "2", "h8", "h[1-2]"]]
+    assert weft("destroy", file, "--yes") == 0
+    assert weft("show") == 0
+    assert "Ports are limited members of Default (0x7fff)" in capsys.readouterr().out
     assert weft("destroy", file, "--yes", "--open-default") == 0
     assert driver.allocation == Allocation()
     assert weft("show") == 0

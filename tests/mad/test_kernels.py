@@ -17,7 +17,7 @@ from weft.mad.local import ManualClock
 from weft.mad.subnet import Subnet
 from weft.wire.mad import Method
 from weft.wire.port_info import PortInfo, PortState
-from weft.wire.smp import ALL_INPUTS, DirectedSmp, SmpAttribute
+from weft.wire.smp import ALL_INPUTS, DirectedSmp, SmpAttribute, SwitchInfo
 
 SPEC = "fat-tree:hosts=8,radix=4"
 A = SmpAttribute
@@ -222,9 +222,9 @@ def test_the_kernel_leaves_a_table_without_memory_to_python(attribute, modifier)
     assert not answer_one(FastPathState(subnet).state(), subnet.devices.fabric["h1/1"].slot, at_hand)
 
 
-def set_port_info(twins: Twins, **changes: int) -> bool:
-    """Set PortInfo of h1 from h1 itself; return whether the kernel took it."""
-    host = twins.plain.devices.fabric["h1/1"].slot
+def set_port_info(twins: Twins, port: str = "h1/1", **changes: int) -> bool:
+    """Set PortInfo of a port from its node itself; return whether the kernel took it."""
+    host = twins.plain.devices.fabric[port].slot
     mad = bytearray(256)
     mad[0:8], mad[16:18], mad[32:36] = bytes((1, 0x81, 1, 2, 0, 0, 0, 0)), b"\0\x15", b"\xff" * 4
     info = bytearray(twins.plain.devices.info(host))
@@ -234,6 +234,14 @@ def set_port_info(twins: Twins, **changes: int) -> bool:
     twins.taken.clear()
     assert twins.send(host, bytes(mad)) is not None
     return bool(twins.taken)
+
+
+def test_the_kernel_sets_a_base_port_and_ignores_states():
+    twins = Twins()
+    for item in (twins.plain, twins.quick):
+        SwitchInfo.enhanced_port_0.set(item.devices.switch_info[item.devices.fabric.node_index["leaf1"]], 0)
+    assert set_port_info(twins, "leaf1/0", port_state=PortState.ACTIVE)
+    twins.assert_same()
 
 
 @pytest.mark.parametrize(

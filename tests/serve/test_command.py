@@ -9,8 +9,9 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import httpx
 import pytest
@@ -19,8 +20,10 @@ from tests.warm import WARM, kill
 
 from weft import web
 from weft.cli import app, serve
-from weft.cli.serve import _configured_token, _first_token
+from weft.cli.serve import _configured_token, _existing_fabric, _first_token
+from weft.cli.tenant_drivers import Where
 from weft.errors import ConfigError, UnknownName
+from weft.lab import registry
 from weft.serve.access import Role, Token, add_token, listed, remove
 from weft.serve.ledger import Ledger
 from weft.serve.services import announced, databases
@@ -280,3 +283,21 @@ def test_impossible_requests_are_errors_with_a_reason(words, error, message, dat
 def test_unsupported_databases_are_refused(url, message):
     with pytest.raises(ConfigError, match=message):
         app(["serve", "token", "add", "x", "--database", url])
+
+
+@pytest.mark.parametrize(
+    ("where", "has_port"),
+    [
+        (Where(lab="a"), True),
+        (Where(opensm=Path("etc")), True),
+        (Where(opensm=Path("etc"), umad="any"), True),
+        (Where(state=Path("sm.json")), False),
+        (Where(ufm="https://ufm.example"), False),
+    ],
+)
+def test_a_fabric_is_read_through_a_port_of_its_lab_or_of_this_machine(where, has_port, monkeypatch):
+    monkeypatch.setattr(serve, "reach", lambda _: nullcontext(SimpleNamespace(title="a fabric")))
+    monkeypatch.setattr(serve, "attached", lambda _: nullcontext())
+    monkeypatch.setattr(registry, "find", lambda name: SimpleNamespace(name=name))
+    with _existing_fabric(where, repair=True) as fabric:
+        assert (fabric.backend is not None) is has_port
