@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
 
@@ -10,6 +11,9 @@ import pytest
 from tests.plan.floors import check_racks
 
 import weft
+from weft.fabric.build import FabricBuilder
+from weft.fabric.kinds import NodeKind
+from weft.fabric.model import Fabric
 from weft.fabric.prices import read_prices
 from weft.plan.floor.cables import cable
 from weft.plan.floor.racks import Racks, place
@@ -112,8 +116,20 @@ def test_saving_is_money_or_metres() -> None:
     assert str(replace(saving, usd=(120.0, 300.0))).endswith("; that saves 120 to 300 USD")
 
 
-def test_units_power_and_cost_follow_the_moves_of_the_search() -> None:
-    racks = place(weft.load("superpod:su=1,radix=16"), Room(switches="end"))
+def without_servers() -> Fabric:
+    """Return six switches with an adapter each: their boxes are the first."""
+    builder = FabricBuilder("chain")
+    switches = builder.add_nodes(NodeKind.SWITCH, [f"sw{i}" for i in range(6)], n_ports=3)
+    builder.add_links(builder.add_nodes(NodeKind.HCA, [f"a{i}" for i in range(6)], n_ports=1), 1, switches, 1, "EDR")
+    builder.add_links(switches[:-1], 2, switches[1:], 3, "EDR")
+    return builder.build()
+
+
+@pytest.mark.parametrize(
+    ("build", "rack_u"), [(lambda: weft.load("superpod:su=1,radix=16"), 48), (without_servers, 8)], ids=["pod", "chain"]
+)
+def test_units_power_and_cost_follow_the_moves_of_the_search(build: Callable[[], Fabric], rack_u: int) -> None:
+    racks = place(build(), Room(switches="end", rack_u=rack_u))
     floor = _floor(racks, find_runs(racks.fabric, racks.box_of, racks.tier), PRICES)
     cost, power_w = total_cost(floor), floor.free_w.sum()
     saved, _, stamp = try_moves(floor, 3000, 1e3, 7, 0)
