@@ -13,7 +13,7 @@ ENGINES := nixl==1.5.1 nixl-cu13==1.5.1 mooncake-transfer-engine-non-cuda==0.3.1
 # The tests run hundreds of commands, and each would compile weft's sources again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test quick docs web wheel peers interop rdma-core-tests bench mutate clean
+.PHONY: demo test quick docs web wheel dist peers interop rdma-core-tests bench mutate clean
 
 demo: $(VENV)/.installed
 	@mkdir -p out
@@ -65,6 +65,24 @@ wheel: $(VENV)/bin/python
 		(cd out/wheel && venv/bin/python -VV && venv/bin/weft compare superpod:su=1 --report compare.html); \
 	done
 	@ls out/wheel/weft_fabric-*.whl
+
+# Build the files of a release: source archive and wheel, their SBOM, notes and checksums. A second build, from the unpacked source
+# archive with other times and permissions of files, must give the same archives. The SBOM lists the environment of `make wheel`.
+ARCHIVES = $(BIN)/python -m build --no-isolation --sdist --wheel --outdir
+dist: wheel
+	@rm -rf out/dist out/rebuilt
+	@$(PIP) -e '.[release]'
+	@$(ARCHIVES) out/dist . >/dev/null
+	@mkdir -p out/rebuilt/source
+	@umask 077; tar -xzmf out/dist/*.tar.gz --no-same-permissions --strip-components=1 -C out/rebuilt/source
+	@[ ! -d src/weft/web/dist ] || cp -R src/weft/web/dist out/rebuilt/source/src/weft/web/
+	@$(ARCHIVES) out/rebuilt out/rebuilt/source >/dev/null
+	@set -e; for file in out/dist/*; do cmp $$file out/rebuilt/$${file##*/}; done
+	@$(BIN)/cyclonedx-py environment --short-PURLs --output-reproducible --pyproject pyproject.toml \
+		--output-file out/dist/weft-fabric.cdx.json out/wheel/venv/bin/python
+	@awk -v version="$$($(BIN)/python -c 'from weft.version import __version__; print(__version__)')" \
+		'/^## / { printing = index($$2, version) == 1; next } printing' CHANGELOG.md >out/dist/NOTES.md
+	@cd out/dist && sha256sum * >SHA256SUMS && cat SHA256SUMS
 
 # Programs against which the tests check weft: Ray, Arrow, Neutron, PyTorch, NIXL and Mooncake, which are too large for
 # `make test` to download, and programs of Debian. PyTorch without CUDA where an index has it: with CUDA it has gigabytes.

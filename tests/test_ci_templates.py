@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -76,3 +77,14 @@ def test_the_template_of_gitlab_starts_and_ends_a_lab(own_runtime):
 def test_the_citation_has_the_version():
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     assert citation["version"] == __version__
+
+
+def test_the_changelog_has_notes_for_the_version():
+    """`make dist` prints the notes of a release with this script."""
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    script = re.search(r"'(/\^## / \{.*)' CHANGELOG.md", makefile)
+    assert script
+    command = ["awk", "-v", f"version={__version__}", script[1].replace("$$", "$"), str(ROOT / "CHANGELOG.md")]
+    notes = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert "### Added" in notes
+    assert "\n## " not in notes

