@@ -91,6 +91,7 @@ def test_latency_of_a_lonely_request_is_the_sum_of_its_steps():
     decode_s = [steps.step_s(1, cached=500 + i) for i in range(3)]
     assert ttft_s(served)[0] == pytest.approx(prefill_s)
     assert e2e_s(served)[0] == pytest.approx(prefill_s + sum(decode_s))
+    assert served.replicas.busy_s[0] == pytest.approx(e2e_s(served)[0])
     assert tpot_s(served)[0] == pytest.approx(sum(decode_s) / 3)
 
 
@@ -212,6 +213,17 @@ def test_handoffs_under_way_occupy_kv_room_of_the_decode_replica():
     assert most_at_once(staged.handoff_s, staged.joined_s) == 2
 
 
+def test_set_ups_of_other_handoffs_go_on_when_a_sender_fails():
+    load = offline(requests=4, prompt=Lengths(1_000), output=Lengths(3), seed=1)
+    service = disaggregated(4, 1, setup_s=1.0)
+    plain = serve(service, load).requests
+    phases = (Phase(start_s=1.0, alive=np.array([False, True, True, True, True])),)
+    served = serve(service, load, phases=phases).requests
+    assert sorted(served.retries) == [0, 0, 0, 1]
+    others = served.retries == 0
+    assert served.first_s[others] == pytest.approx(plain.first_s[others])
+
+
 def test_a_handoff_counts_in_the_time_to_the_first_token():
     load = poisson(rate=5, seconds=20, prompt=Lengths(1_000), output=Lengths(50), seed=1)
     fast, slow = (serve(disaggregated(1, 1, routes=adapters([rate] * 2)), load) for rate in (400e9, 4e9))
@@ -302,6 +314,29 @@ def test_phases_may_have_different_limits_of_a_step():
     pairs_s = 3_000**2 / 2 * 2e-10
     assert ttft["many"] == pytest.approx(5e-3 + 3_000 * 2e-5 + pairs_s, rel=0.01)
     assert ttft["few"] == pytest.approx(10 * 5e-3 + 3_000 * 2e-5 + pairs_s, rel=0.02)
+
+
+def test_prompts_without_chunks_share_a_step_up_to_its_limit():
+    load = offline(requests=2, prompt=Lengths(300), output=Lengths(2), seed=1)
+    for budget, steps in ((600, 1), (599, 2)):
+        limits = Limits(max_num_seqs=4, max_num_batched_tokens=budget, chunked_prefill=False)
+        assert len(set(serve(single(limits), load).requests.prefilled_s)) == steps
+
+
+def test_a_service_with_room_for_its_most_tokens_runs_as_with_more():
+    """The second prompt is still prefilled in chunks when the first request ends, with the most tokens in the cache."""
+    limits = Limits(max_num_seqs=4, max_num_batched_tokens=20, block_size=1)
+    load = Load(arrival_s=np.array([0.0, 0.02]), prompt=np.array([20, 250]), output=np.array([8, 2]))
+    ample = serve(single(limits), load)
+    peak = int(np.ceil(ample.replicas.peak[0]))
+    assert digest(serve(single(limits, room=peak), load)) == digest(ample)
+    assert digest(serve(single(limits, room=peak - 1), load)) != digest(ample)
+
+
+def test_times_between_tokens_beyond_the_bins_count_in_the_last_one():
+    load = offline(requests=1, prompt=Lengths(10), output=Lengths(4), seed=1)
+    for base_s, at in ((1e4, -1), (1e-9, 0)):
+        assert serve(single(base_s=base_s, token_s=0.0), load).gaps[at] == 3
 
 
 @pytest.mark.parametrize(

@@ -184,6 +184,19 @@ def test_exchanges_follow_from_the_tokens_of_a_run(experts):
     assert decode_byte_s == pytest.approx(50 * len(load) * of_token / served.replicas.busy_s[1])
 
 
+@pytest.mark.parametrize(
+    ("model", "layout", "of_replica"),
+    [
+        # each of 58 layers sends 7,168 values of one byte and receives as many of two, if one of 8 experts is there
+        ("deepseek-v3", {"dp": 16, "ep": 16, "weights": "fp8"}, 58 * (1 - 2**-8) * 7_168 * 3),
+        ("llama3-70b", {"tp": 16}, 80 * 2 * 2 * 8_192 * 2),  # two all-reduces a layer, each value goes and comes back
+        ("llama3-70b", {"tp": 8, "pp": 2}, 8_192 * 2),
+    ],
+)
+def test_a_token_is_sent_to_experts_in_all_reduces_and_between_stages(model, layout, of_replica):
+    assert bytes_of_token(find_deployment(model, gpus=16, **layout)) == pytest.approx(of_replica / 2)  # two servers
+
+
 def test_replicas_in_one_server_exchange_nothing(placement):
     assert bytes_of_token(placement.deployment) == 0.0
 

@@ -219,6 +219,12 @@ def test_the_phase_that_breaks_the_objective_lacks_replicas(changes, lacks):
     assert search._lacks(served(changes), Objective(ttft_s=2.0, tpot_s=3.0)) == lacks
 
 
+@pytest.mark.parametrize(("share", "lacks"), [(0.5, (False, True)), (0.51, (True, False))])
+def test_prefill_replicas_are_enough_if_just_the_share_of_requests_is_in_time(share, lacks):
+    run = served({"prefilled_s": 13.0, "first_s": 14.0}, {"first_s": 11.0})
+    assert search._lacks(run, Objective(ttft_s=2.0, tpot_s=3.0, share=share)) == lacks
+
+
 @pytest.mark.parametrize("needed", [1, 2, 3, 5, 6, 31, 100, 128, 129])
 def test_the_fewest_replicas_that_work_are_found(monkeypatch, needed):
     counts = []

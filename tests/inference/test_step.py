@@ -204,3 +204,18 @@ def test_engines_of_2023_read_the_cache_for_each_query_head(model, tp, reads):
     )
     assert old.kv_s_per_token == pytest.approx(reads * new.kv_s_per_token)
     assert old.parts(64, 64) == new.parts(64, 64)
+
+
+@pytest.mark.parametrize(
+    ("fabric", "gpus", "kernels"),
+    [("eth-100-tcp", 8, ("one-sided",)), ("eth-100-tcp", 16, ("pairs",)), ("ndr", 16, ("deepep", "deepep-ll"))],
+)
+def test_sockets_exchange_with_experts_in_pairs_beyond_a_server(fabric, gpus, kernels):
+    deployment = find_deployment("mixtral-8x7b", fabric, server="dgx-h100", gpus=gpus, dp=gpus, ep=8)
+    assert Exchange(deployment).kernels == kernels
+
+
+@pytest.mark.parametrize(("weights", "dispatch_bytes"), [("bf16", 2), ("fp8", 1)])
+def test_tokens_go_to_experts_in_the_format_of_the_products(weights, dispatch_bytes):
+    deployment = deploy("mixtral-8x7b", tp=1, dp=8, ep=8, weights=weights)
+    assert Exchange(deployment)._layer_of(64, 8).dispatch_bytes == dispatch_bytes

@@ -201,7 +201,7 @@ def pareto_front(runs: Sequence[Inference]) -> list[Inference]:
 
 def layouts(gpus: int) -> Iterator[dict[str, int]]:
     """Yield the sizes of all layouts of replicas of up to so many GPUs, in powers of two."""
-    sizes = [2**power for power in range(gpus.bit_length()) if 2**power <= gpus]
+    sizes = [2**power for power in range(gpus.bit_length())]
     for tp in sizes:
         yield {"tp": tp}
         if tp > 1:
