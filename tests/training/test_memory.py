@@ -13,7 +13,15 @@ from weft.fabric import catalog
 from weft.training.communication import Ideal
 from weft.training.framework import with_defaults
 from weft.training.gpu import Gpu
-from weft.training.memory import GB, check_fits, chunks_in_flight, footprint, layer_activations, recompute_to_fit
+from weft.training.memory import (
+    GB,
+    _smaller,
+    check_fits,
+    chunks_in_flight,
+    footprint,
+    layer_activations,
+    recompute_to_fit,
+)
 from weft.training.parallel import Layout, check
 from weft.training.shares import shares
 from weft.training.step import run_step
@@ -252,6 +260,11 @@ def test_error_has_the_excess_and_the_changes_that_help():
     assert "It fits with grad_reduce_in_fp32 = False, or zero = 2, or zero = 3." in str(refused.value)
     for change in ({"zero": 2}, {"zero": 3}, {"pp": 2}):
         check_fits(replace(layout, **change), find("llama3-70b"), 80)
+
+
+def test_error_names_twice_the_ranks_of_each_kind_that_the_model_can_be_cut_for():
+    changes = dict(_smaller(Layout(gpus=64, tp=2, pp=2, global_batch=64, seq=8192), find("llama3-70b")))
+    assert {"pp = 4", "tp = 4", "cp = 2"} <= set(changes)
 
 
 def test_error_names_the_best_change_if_no_single_one_suffices():

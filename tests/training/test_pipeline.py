@@ -32,6 +32,7 @@ def test_no_operation_begins_before_what_it_needs_has_arrived(pp, vp):
     for stage in range(pp):  # one thing at a time
         order = np.argsort(begin[stage].ravel())
         assert (begin[stage].ravel()[order][1:] >= end[stage].ravel()[order][:-1] - 1e-9).all()
+    assert (np.diff(begin, axis=2) > 0).all()  # micro-batches in order
 
 
 def test_no_more_micro_batches_are_held_than_stages_follow():
@@ -70,3 +71,16 @@ def test_a_sender_that_waits_loses_the_time_of_every_message():
     hidden = pipeline.run(*stages(2, 4), 50, send_s=0.1).end_s.max()
     blocking = pipeline.run(*stages(2, 4), 50, send_s=0.1, overlap=False).end_s.max()
     assert blocking - hidden == pytest.approx(50 * 7 * 0.1, rel=0.05)  # 4 chunks each way, but one has no next
+
+
+@pytest.mark.parametrize(("pp", "vp"), [(1, 1), (2, 1), (2, 3)])
+def test_the_ends_of_a_pipeline_send_nothing_that_could_block(pp, vp):
+    """A stage is free at once after the last forward of a micro-batch and after its last backward."""
+    schedule = pipeline.run(*stages(pp, vp), 8, send_s=0.25, overlap=False)
+    for stage in range(pp):
+        order = np.argsort(schedule.begin_s[stage].ravel())
+        chunk, _, kind = np.unravel_index(order, schedule.begin_s[stage].shape)
+        gaps_s = schedule.begin_s[stage].ravel()[order][1:] - schedule.end_s[stage].ravel()[order][:-1]
+        last = ((kind == 0) & (stage == pp - 1) & (chunk == vp - 1)) | ((kind == 1) & (stage == 0) & (chunk == 0))
+        assert gaps_s[last[:-1]].min(initial=1.0) < 0.25
+        assert gaps_s[~last[:-1]].min(initial=1.0) >= 0.25

@@ -18,7 +18,9 @@ BATCH = {"global_batch": 32, "seq": 4096}
 )
 def test_the_best_is_no_worse_than_any_that_fits(model, given):
     item, given = find(model), BATCH | given
-    result = search(item, SITE, given)
+    calls = []
+    result = search(item, SITE, given, progress=lambda *call: calls.append(call))
+    assert calls == [(done, len(result)) for done in range(1, len(result) + 1)]
     times = [run_step(item, layout, SITE.gpu, SITE.over(layout)).step_s for layout, _ in layouts(item, SITE, given)]
     assert len(times) == len(result) > 10
     assert result[0].step.step_s == min(times)

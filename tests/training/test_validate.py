@@ -4,6 +4,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from statistics import mean
 
+import msgspec
 import pytest
 
 from weft.training.accuracy import class_errors, report, source_errors, source_fits
@@ -52,6 +53,14 @@ def test_a_source_is_left_out_with_the_constants_that_it_was_used_for():
     assert predict(bloom, left_out=True).step_s < 0.95 * predict(bloom).step_s
     unused = [(row, left_out) for row, left_out in zip(validate(), leave_out(), strict=True) if row.source == "dgxc"]
     assert all(row.predicted == left_out.predicted for row, left_out in unused)
+
+
+@pytest.mark.parametrize(("gpus", "slower"), [(8, False), (16, True)])
+def test_a_fabric_that_is_not_of_the_adapters_matters_beyond_a_server(gpus, slower):
+    job = next(job for job in published() if job.name == "llama3-8b, 8 H100, BF16, 24.11.1")
+    job = msgspec.structs.replace(job, layout={**job.layout, "gpus": gpus})
+    steps = [predict(msgspec.structs.replace(job, fabric=fabric)) for fabric in ("", "eth-100-tcp")]
+    assert (steps[1].step_s > 1.01 * steps[0].step_s) == slower
 
 
 def test_data_has_every_step_and_every_source():

@@ -85,8 +85,6 @@ def _run(time_s, send_s, blocked_s, ready_s, done, free_s, begin_s, end_s):
                     if arrived_s < 0:
                         break
                     when_s = max(when_s, arrived_s + (send_s if before != stage else 0.0))
-                elif kind == 1:  # the last of all: its own forward
-                    when_s = max(when_s, end_s[stage, chunk, micro, 0])
                 begin_s[stage, chunk, micro, kind] = when_s
                 end_s[stage, chunk, micro, kind] = when_s + time_s[stage, chunk, kind]
                 ends = (stage == stages - 1 and chunk == chunks - 1) if kind == 0 else (stage == 0 and chunk == 0)

@@ -23,7 +23,7 @@ from weft.training.traces import replay as module
 from weft.training.traces.link import link
 from weft.training.traces.replay import replay
 from weft.training.traces.together import lay_out, run_together
-from weft.training.traces.trace import Kind
+from weft.training.traces.trace import Kind, Node
 
 
 @pytest.mark.parametrize("engine", ["flow", "packet"])
@@ -95,6 +95,17 @@ def test_a_start_may_wait_for_a_start():
     """irequires: the second computation begins with the first, not after it."""
     result = replay(goal(1, {0: ["a: calc 5000", "b: calc 7000", "b irequires a"]}), routed("star:hosts=2"))
     assert result.total_s == pytest.approx(7e-6)
+
+
+def test_collectives_and_sends_have_connections_of_their_own():
+    """On a shared connection a message waits for those before it."""
+    sends = [Node(id=10 + n, name="send", kind=Kind.SEND, lane=f"{n}", size_bytes=8, peer=1, tag=n) for n in range(3)]
+    receives = [dataclasses.replace(send, kind=Kind.RECV, peer=0) for send in sends]
+    both = trace([talk(1, 1 << 20), *sends], [talk(1, 1 << 20), *receives])
+    laid = lay_out(link(both), place(routed("star:hosts=2")))
+    connections = list(zip(laid.src.tolist(), laid.dst.tolist(), laid.qp.tolist(), strict=True))
+    assert len({*connections[-3:]}) == 3
+    assert not {*connections[:-3]} & {*connections[-3:]}
 
 
 def test_collective_waits_for_the_latest_rank():
