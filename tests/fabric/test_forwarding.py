@@ -84,6 +84,38 @@ def test_kernel_and_python_give_the_same_paths(spec, seed, calm):
         assert walks.vls[row, :hops].tolist() == vls
 
 
+@pytest.mark.parametrize(
+    ("p_key", "reason"),
+    [(0xFFFF, "ARRIVED"), (0x7FFF, "ARRIVED"), (0x8001, "INBOUND"), (0, "INBOUND"), (0x8000, "INBOUND")],
+)
+def test_the_first_switch_refuses_partitions_that_its_port_is_not_in(p_key, reason):
+    """Empty entries of a P_Key table are 0, which is the key of no partition."""
+    devices = configured("fat-tree:hosts=8,radix=4")
+    for slot, info in enumerate(devices.port_info):
+        if info is not None and devices.is_switch[devices.node_of[slot]]:
+            PortInfo.partition_enforcement_inbound.set(info, 1)
+            devices.tables.pkey[slot, 0] = 0xFFFF
+    hosts = hosts_of(devices)
+    packets = np.array([(src, devices.lid(dst), 0, p_key, 64) for src in hosts for dst in hosts if dst != src])
+    walks = walk_all(arrays(devices.fabric), packets)
+    assert set(walks.reason.tolist()) == {Reason[reason]}
+    assert [reason for *_, reason in paths(devices, packets)] == walks.reason.tolist()
+    first_hop = [int(devices.cable[src]) for src in packets[:, 0]]
+    assert (walks.end.tolist() == first_hop) == (reason == "INBOUND")
+
+
+def test_a_switch_drops_packets_to_lids_above_the_top_of_its_table():
+    devices = configured("fat-tree:hosts=288,radix=36")
+    for info in devices.switch_info.values():
+        SwitchInfo.linear_fdb_top.set(info, 0x0110)
+    hosts = hosts_of(devices)
+    lids = [devices.lid(slot) for slot in hosts[1:]]
+    walks = walk_all(arrays(devices.fabric), np.array([(hosts[0], lid, 0, 0xFFFF, 64) for lid in lids]))
+    assert max(lids) > 0x0110
+    expected = [Reason.ARRIVED if lid <= 0x0110 else Reason.NO_ROUTE for lid in lids]
+    assert walks.reason.tolist() == expected
+
+
 @pytest.mark.parametrize("spec", SPECS)
 def test_without_devices_tables_alone_decide(spec):
     """Every cable is up in a fabric that is not running, and its paths are those of an undisturbed running one."""

@@ -9,7 +9,8 @@ import pytest
 
 from weft.sim.layout.records import FlowControl
 from weft.sim.packet import pacing, switch
-from weft.sim.packet.congestion import dcqcn, ib, reno
+from weft.sim.packet.congestion import dcqcn, ib, reno, timely
+from weft.sim.packet.congestion.credits import on_arrival
 from weft.sim.packet.state import Carries, PacketEvent
 
 TABLE = np.array([1.0, 0.5, 0.25, 0.125])  # rate by index
@@ -134,6 +135,26 @@ def test_reno_halves_its_window_at_a_loss_and_starts_again_at_one_after_a_timeou
     reno.on_timeout(timed_out, 0, TABLE)
     assert (lost.window_packets, lost.threshold) == (threshold, threshold)
     assert (timed_out.window_packets, timed_out.threshold) == (1.0, threshold)
+
+
+# -- TIMELY and credits -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("rate", "rtt_us", "after"), [(1.0, 20, 1.0), (0.001, 10_000, 0.001), (0.5, 20, 0.501)])
+def test_timely_stays_between_a_thousandth_of_the_line_and_the_line(rate, rtt_us, after):
+    qp = SimpleNamespace(rate=rate, rtt_ps=rtt_us * 1e6, line_ps_per_kib=819_200)
+    timely.on_packet(qp, 0, TABLE, np.array([20e6, 0, 0, 0, timely.SEGMENT_PACKETS - 1]), 0)
+    assert qp.rate == pytest.approx(after)
+
+
+@pytest.mark.parametrize("packets", [1, 4, 5, 10])
+def test_a_receiver_books_its_line_once_for_each_packet(packets):
+    """The sender of a message sends a window of four packets unasked."""
+    qp, window_ps = SimpleNamespace(line_ps_per_kib=1_000), np.array([4_000.0])
+    fields = np.array([0.0, packets, 1024, 0.0])
+    for fields[0] in reversed(range(packets)):
+        on_arrival(qp, 0, window_ps, fields, 0)
+    assert fields[3] == 1_000 * packets
 
 
 # -- pace and timer ---------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from functools import cache
 from typing import Any
 
@@ -16,6 +17,7 @@ from weft.fabric.model import Fabric
 from weft.routing.engine import Options as RoutingOptions
 from weft.routing.route import route
 from weft.sim.engine import Options
+from weft.sim.layout.wiring import _refuse_dead_links
 from weft.sim.link_faults import NO_END_PS, parse_link_fault
 from weft.sim.packet.engine import PacketEngine
 from weft.sim.result import NEVER, XMIT_WAIT_TICK_PS, Result
@@ -139,3 +141,10 @@ def test_a_fault_that_changes_nothing_is_refused():
         send(routed("star:hosts=2"), 10, "cut:leaf1/2@1s-")
     with pytest.raises(ConfigError, match="has no cable"):
         send(routed("star:hosts=2"), 10, "cut:leaf1/9@1us-")
+
+
+@pytest.mark.parametrize(("rates_gbit_s", "refused"), [((400, 1), False), ((400, 0), True), ((0, 400), False)])
+def test_a_used_link_without_a_rate_is_refused(rates_gbit_s: tuple[float, float], refused: bool):
+    used, fabric = np.array([False, True]), routed("star:hosts=2")
+    with pytest.raises(ConfigError, match=r"link h2.* has a rate of 0") if refused else nullcontext():
+        _refuse_dead_links(fabric, used, np.array(rates_gbit_s, float))

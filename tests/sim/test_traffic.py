@@ -8,6 +8,7 @@ import pytest
 import weft
 from weft.errors import ConfigError, UnknownName
 from weft.sim.traffic import PATH_SL, Operation, Traffic, Transport, find_host_port
+from weft.sim.under_load import UnderLoad, line_gbit_s
 
 
 @pytest.fixture(scope="module")
@@ -60,3 +61,13 @@ def test_only_adapters_can_send(superpod, name):
 def test_an_unknown_name_is_refused_with_near_ones(star):
     with pytest.raises(UnknownName, match="did you mean h4"):
         find_host_port(star, "h44")
+
+
+@pytest.mark.parametrize("bulk", [[], ["h3"], ["h3", "h4"]])
+def test_bulk_senders_fill_the_cable_of_the_receiver_until_the_last_message(star, bulk):
+    case = UnderLoad(receiver="h1", ranks=["h2"], bulk=bulk, messages=9, size_bytes=64, sl=1, bulk_sl=2)
+    traffic = case.traffic(star, "under load")
+    assert set(traffic.src.tolist()) == {find_host_port(star, name) for name in ["h2", *bulk]}
+    assert (traffic.size_bytes[:9].tolist(), set(traffic.sl[9:].tolist())) == ([64] * 9, {2} if bulk else set())
+    full_ps = traffic.size_bytes[9:].sum() * 8_000 / line_gbit_s(star, "h1")
+    assert (full_ps > traffic.start_ps.max()) == bool(bulk)

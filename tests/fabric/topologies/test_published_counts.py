@@ -115,6 +115,8 @@ def test_connectx_8_is_800_gbit_of_infiniband_in_four_planes_or_two_ports_of_400
     assert (ethernet.label, ethernet.ports) == ("400GbE", 2)
     with pytest.raises(ConfigError, match="planes=3 do not divide"):
         load("star:hosts=2,server=host+ConnectX-8,switch=Q3400,planes=3")
+    with pytest.raises(ConfigError, match="planes=2 need ports of 2xXDR, and Q3400 has"):
+        load("star:hosts=2,server=host+ConnectX-8,switch=Q3400,planes=2")
 
 
 def test_a_subnet_has_49_151_unicast_lids_and_a_tree_of_65_536_ports_does_not_fit() -> None:

@@ -12,7 +12,7 @@ from weft.errors import ConfigError
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
 from weft.fabric.topologies import superpod
-from weft.fabric.topologies.superpod import fit_superpod
+from weft.fabric.topologies.superpod import count_switches, fit_superpod
 
 # units: leaves, spines, cores. DGX SuperPOD Reference Architecture, DGX H100 (RA-11333-001 V11), Table 3 and Table 4;
 # the DGX B200 edition has the same for 2, 4, 8, 16, 32 and 64.
@@ -118,7 +118,9 @@ def test_few_servers_get_the_fewest_switches(servers, radix, switches):
 def test_the_chosen_superpod_can_be_built_and_holds_all_servers(servers, rails, radix, ufm, twice):
     chosen = fit_superpod(servers, rails=rails, radix=radix, ufm=ufm)
     server = "dgx-h100" if rails == 8 else f"dgx-h100+{rails}rails"
-    fabric = superpod(server=server, radix=radix, ufm=ufm, oversubscription=2.0 if twice else 1.0, **chosen)
+    ratio = 2.0 if twice else 1.0
+    fabric = superpod(server=server, radix=radix, ufm=ufm, oversubscription=ratio, **chosen)
+    assert len(fabric.switches) == count_switches(servers, rails=rails, radix=radix, ufm=ufm, oversubscription=ratio)
     assert len(fabric.servers) == servers + (ufm or 0)
     assert fabric.network_links.sum() >= servers * rails
 

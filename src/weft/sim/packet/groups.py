@@ -164,13 +164,11 @@ def lay_out(packet_plan: PacketPlan, cut: Cut) -> Groups:
     width = layout.width
     trees = np.full((n, 2 * width), EMPTY, np.int64)
     events, next_chunk = layout.fill(packet_plan.posting.messages, runs, trees)
-    acked = state.qps.acked[state.messages.qp] > 0
-    ends_in = cut.port_group[np.where(acked, state.messages.src, state.messages.dst)]
     per_group = len(state.packets) // n
     for at in range(n):
         run = runs[at, 0]
         run.groups, run.group = n, at
-        run.left = MANY + int((ends_in == at).sum())
+        run.left = MANY + (run.left if at == 0 else 0)  # groups only count messages down: their sum is what is left
         run.random = np.random.default_rng((packet_plan.options.seed, at)).integers(1, 1 << 31)
         run.free_packet, run.free_packets = at * per_group, per_group
         run.lost_line = layout.first_odd_line(PacketEvent.LOST)
