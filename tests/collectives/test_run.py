@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
+import numpy as np
 import pytest
 
 import weft
 from weft.collectives import run as module
 from weft.collectives.ranks import place
 from weft.collectives.run import run_program, shortened
+from weft.collectives.schedules.program import Run
 from weft.collectives.schedules.ring import ring_all_reduce
 from weft.errors import ConfigError
 from weft.fabric.nvlink import join_nvlinks
@@ -43,6 +47,15 @@ def test_rounds_that_repeat_need_not_all_be_run(pod, monkeypatch, size_bytes, wi
     part = run_program(ring_all_reduce(32), pod, size_bytes)
     assert part.rounds_run < whole.rounds_run
     assert part.time_ps == pytest.approx(whole.time_ps, rel=within)
+
+
+@pytest.mark.parametrize(
+    ("end_ps", "window", "more_ps", "steady"),
+    [([10, 20, 30], 1, 970, True), ([10, 20, 40], 1, 1940, False), ([5, 10, 105, 110, 205], 2, 4750, True)],
+)
+def test_rounds_are_left_out_once_the_last_two_periods_take_equally_long(end_ps, window, more_ps, steady):
+    whole, short = (SimpleNamespace(runs=[Run(first=0, n_rounds=n)]) for n in (100, len(end_ps)))
+    assert module._rest(whole, short, np.array(end_ps), window) == (more_ps, steady)
 
 
 def test_a_shortened_program_keeps_the_first_rounds_of_each_run():

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from weft.collectives.live.arrays import Array
+from weft.collectives.live.execution import Execution
 from weft.collectives.live.job import KINDS, PUT
 from weft.collectives.live.reading import CopyWorkers, read_word
 
@@ -45,3 +48,13 @@ def test_memory_that_is_not_there_is_no_crash(workers: CopyWorkers) -> None:
     for _ in range(3):
         assert not workers.take(os.getpid(), 1 << 12, local.ctypes.data, _BYTES, PUT)
     assert read_word(os.getpid(), 1 << 12) is None
+
+
+def test_numbers_that_only_numpy_adds_are_read_in_parts(workers: CopyWorkers) -> None:
+    present, local = np.arange(1000, dtype=np.uint16), np.full(1000, 7, np.uint16)
+    end = SimpleNamespace(beside=np.zeros(256, np.uint8), workers=lambda _ranks: workers)
+    execution = SimpleNamespace(_rendezvous=SimpleNamespace(end=end, size=2), _memory=Array(local, reduce=np.maximum))
+    link = SimpleNamespace(process=os.getpid())
+    assert Execution._add_beside(execution, link, 2, present.ctypes.data + 2, 1998)
+    assert local.tolist() == [7] * 7 + list(range(7, 1000))
+    assert not Execution._add_beside(execution, link, 0, 1 << 12, 2000)

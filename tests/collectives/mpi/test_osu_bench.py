@@ -13,9 +13,10 @@ from weft.collectives.mpi import bench, clock
 from weft.collectives.mpi.bench import Settings, Table, find_test, run
 from weft.collectives.mpi.bench import Test as OsuTest
 from weft.collectives.mpi.clock import Step
-from weft.collectives.mpi.interconnect import FabricInterconnect
+from weft.collectives.mpi.interconnect import _GRID, FabricInterconnect
 from weft.collectives.mpi.libraries import library
 from weft.collectives.mpi.message import Messages, loopback, uses_datagrams
+from weft.collectives.mpi.report import where
 from weft.collectives.mpi.times import times
 from weft.collectives.ranks import Ranks, place
 from weft.collectives.schedules.knomial import tree_barrier
@@ -54,6 +55,13 @@ def test_a_small_message_is_the_networks_and_two_calls(placed):
     assert row.value == pytest.approx(lone_us + recorded.send_us + recorded.receive_us, abs=1e-3)
     assert row.low < row.value < row.high
     assert row.how == "eager"
+
+
+def test_a_lone_message_takes_as_long_as_those_that_were_run_and_keeps_the_pace_of_the_largest(placed):
+    pair = FabricInterconnect(ranks=placed("star:hosts=2,server=host-hdr"), ppn=1, options=Options())
+    pair.lone = 0.25 * _GRID
+    sizes = np.array([1.0, 700.0, 1 << 20, 1 << 30, 1 << 33])
+    assert pair.lone_us(sizes) == pytest.approx(0.25 * sizes)
 
 
 @pytest.mark.parametrize(("test", "most"), [("bw", 25_000.0), ("bibw", 50_000.0)])
@@ -325,7 +333,9 @@ def test_a_stream_over_tcp_takes_a_processor_for_each_message(placed):
 
 def test_collectives_in_pods_wait_by_the_square_of_the_servers(placed):
     ranks = placed("fat-tree:hosts=16,server=host-hdr,radix=36")
-    bare, pods = (values(ranks, "allreduce", only=(8,), ppn=4, pods=flag).rows[0] for flag in (False, True))
+    tables = [values(ranks, "allreduce", only=(8,), ppn=4, pods=flag) for flag in (False, True)]
+    bare, pods = (table.rows[0] for table in tables)
+    assert [where(table).endswith("over infiniband, pods") for table in tables] == [False, True]
     assert pods.value - bare.value == pytest.approx(times().pods.square_us * 16**2)
     assert pods.kind[0] == "collectives in pods"
     with pytest.raises(ConfigError, match="--pods: pods change collectives between servers"):

@@ -282,6 +282,17 @@ def test_buffers_in_windows_take_symmetric_kernels_and_the_switches_sum_is_prove
         tuner.to_text(result)
 
 
+def test_variables_without_which_all_rows_would_be_the_same_are_named() -> None:
+    alone = place(prepare(weft.load("star:hosts=1,server=dgx-h100")))
+    little = Settings(collective=Collective.ALL_REDUCE, sizes=Sizes(min_bytes=8, max_bytes=8))
+    idle = replace(
+        little, nvls=False, pat=False, buffer_bytes=2 << 20, nvls_chunk_bytes=1 << 19, qps=4, win_enable=False,
+        sym_tma=0, sym_gin=False,
+    )  # fmt: skip
+    assert bench.without_effect(run(alone, idle)) == list(idle.environment)
+    assert bench.without_effect(run(alone, replace(little, windows=True, win_enable=False))) == []
+
+
 def test_smaller_buffers_make_smaller_chunks(ranks: Ranks) -> None:
     """A broadcast with Simple waits for whole chunks at every hop: an eighth of the buffer."""
     kind = Settings(collective=Collective.BROADCAST, sizes=Sizes(min_bytes=1 << 30, max_bytes=1 << 30))

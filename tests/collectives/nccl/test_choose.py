@@ -12,7 +12,7 @@ from weft.collectives.kinds import Algorithm, Collective, Protocol, collective
 from weft.collectives.nccl.choose import choose, time_us
 from weft.collectives.nccl.cluster import Cluster, Processor, from_fabric, from_server
 from weft.collectives.nccl.constants import constants
-from weft.collectives.nccl.graphs import Graph, Graphs, search
+from weft.collectives.nccl.graphs import Graph, Graphs, inside_gbyte_s, search
 from weft.collectives.nccl.tuning import table
 from weft.errors import ConfigError, UnknownName
 from weft.fabric.faults import remove_link
@@ -311,6 +311,22 @@ def test_racks_with_fast_adapters_have_more_nvls_channels() -> None:
     for gpus, channels in ((8, 24), (16, 32)):
         cluster = Cluster(sm=100, gpus=gpus, nodes=4, nics=gpus, nic_gbit_s=800)
         assert search(cluster).nvls_channels(cluster) == channels
+
+
+@pytest.mark.parametrize(
+    ("server", "nodes", "channels"), [("dgx-b300", 2, 16), ("dgx-b300", 3, 16), ("dgx-h100", 2, 8)]
+)
+def test_few_channels_are_doubled_between_nodes_with_fast_rings(server: str, nodes: int, channels: int) -> None:
+    pairs = replace(from_server(server, nodes=nodes), gpus=2, nics=2)
+    found = search(pairs)
+    assert (found.ring.channels, found.channels(pairs)) == (4, channels)
+
+
+@pytest.mark.parametrize("server", ["rtx-pro-6000-8", "amd-mi300x", "dgx-h100"])
+def test_channels_of_two_gpus_share_the_links_between_them(server: str) -> None:
+    pair = replace(from_server(server, nodes=2), gpus=2, nics=2)
+    for graph in (search(pair).ring, search(pair).tree):
+        assert graph.channels * graph.intra_gbyte_s <= inside_gbyte_s(pair)
 
 
 def test_channels_can_be_bounded_for_rings_and_trees_alone() -> None:

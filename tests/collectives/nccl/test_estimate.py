@@ -448,6 +448,38 @@ def test_plugins_set_steps_chunks_and_protocols():
         ideal_networks(cluster, network="roce", transport="sdr")
 
 
+@pytest.mark.parametrize("collective", [Collective.SEND_RECV, Collective.ALL_TO_ALL])
+def test_a_receiver_fetches_messages_that_are_too_long_to_be_sent_at_once(collective: Collective):
+    """The request and the data cross the network once more each."""
+    cluster = from_server("dgx-h100", nodes=2)
+    efa = ideal_networks(cluster, network="roce", transport="srd")[Pattern.PAIRS]
+    at_once, fetched = (
+        estimate(cluster, collective, 1 << 20, networks={Pattern.PAIRS: replace(efa, eager_bytes=most)})
+        for most in (1 << 30, 0)
+    )
+    assert fetched.parts["steps"] - at_once.parts["steps"] == pytest.approx(2 * efa.step_us)
+
+
+@pytest.mark.parametrize("algorithm", [Algorithm.RING, Algorithm.TREE])
+def test_flags_take_their_share_of_slow_adapters(algorithm: Algorithm):
+    """LL sends four bytes of flag with four of data, LL128 eight with 120."""
+    found = {
+        protocol: estimate(
+            from_server("dgx-h100", nodes=2),
+            Collective.ALL_REDUCE,
+            1 << 30,
+            networks=network(adapter_gbyte_s=0.5),
+            algorithm=algorithm,
+            protocol=protocol,
+        )
+        for protocol in Protocol
+    }
+    assert {result.bound for result in found.values()} == {"adapters"}
+    data_us = {protocol: result.parts["data"] for protocol, result in found.items()}
+    assert data_us[Protocol.LL] == pytest.approx(2 * data_us[Protocol.SIMPLE])
+    assert data_us[Protocol.LL128] == pytest.approx(128 / 120 * data_us[Protocol.SIMPLE])
+
+
 def test_a_slower_network_slows_what_it_carries():
     cluster = from_server("dgx-h100", nodes=4)
     for collective in (Collective.ALL_REDUCE, Collective.ALL_GATHER, Collective.ALL_TO_ALL, Collective.SEND_RECV):

@@ -168,6 +168,15 @@ def test_small_messages_take_the_kernels_latency_and_large_ones_nvlink() -> None
     assert (large.bound, large.parts["launch"]) == ("NVLink", 7.8)
 
 
+def test_a_ring_of_rails_waits_for_its_first_chunk_or_for_all_of_a_smaller_message() -> None:
+    cluster = replace(from_server("dgx-h100", nodes=4), windows=True)
+    results = [estimate(cluster, Collective.ALL_GATHER, size) for size in (1 << 20, 1 << 21, 1 << 26, 1 << 27)]
+    assert {result.kernel for result in results} == {"AllGather_RailRing_LsaSTMC"}
+    waits_us = [result.parts["pipeline"] for result in results]
+    assert waits_us[1] == pytest.approx(2 * waits_us[0])
+    assert waits_us[2] == waits_us[3]
+
+
 def test_a_band_says_that_nobody_published_kernels() -> None:
     cluster = replace(from_server("dgx-h100", nodes=1), windows=True)
     result = band_of(estimate(cluster, Collective.ALL_REDUCE, 1 << 20))
