@@ -1,9 +1,9 @@
-"""Requirements for the agents behind every carrier: weft's own, and those of ibsim or of hardware as far as they go.
+"""Requirements for the agents behind every carrier: weft's own, and those of ibsim or of hardware, with exceptions.
 
-    check_agents(carrier)                                    all of it
-    check_agents(carrier, lacks={"m_key", "combined"})       without what the other side does not do: names of CHECKS
+    check_agents(carrier)                                    all checks
+    check_agents(carrier, lacks={"m_key", "combined"})       without the checks of missing features: names of CHECKS
 
-It takes the subnet as its own: gives LIDs, fills forwarding tables, activates ports. Use one that nobody else manages.
+It manages the subnet: assigns LIDs, fills forwarding tables, activates ports. Use a subnet without another manager.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ IDS = {
 
 @dataclass
 class Found:
-    """A node as a subnet manager sees it."""
+    """A node as discovered by a subnet manager."""
 
-    path: bytes  # ports by which to leave, from here
+    path: bytes  # output ports from here to the node
     guid: int
     type: int
     ports: int
@@ -69,7 +69,7 @@ class Found:
         return self.type == NodeType.SWITCH
 
 
-# -- ask and tell -----------------------------------------------------------------------------------------------------
+# -- requests ---------------------------------------------------------------------------------------------------------
 
 
 def smp(path: bytes, method: int, attribute: int, modifier: int = 0, data: bytes = b"", m_key: int = 0) -> bytes:
@@ -97,12 +97,12 @@ def get(carrier: Carrier, path: bytes, form: type[F], modifier: int = 0, m_key: 
 
 
 def put(carrier: Carrier, path: bytes, record: Format, modifier: int = 0, m_key: int = 0) -> int | None:
-    """Set it; the status, None if no answer came."""
+    """Set a record and return the status, or None without an answer."""
     return status_of(ask(carrier, smp(path, Method.SET, IDS[type(record)], modifier, record.raw, m_key)))
 
 
 def setting(info: PortInfo, **changes: int) -> PortInfo:
-    """Return the attribute to set for changing only this: states are not copied."""
+    """Return the attribute that changes only these fields: link states are not copied."""
     quiet = {"port_state": PortState.NO_CHANGE, "port_physical_state": PortPhysicalState.NO_CHANGE}
     return info.replace(**{**quiet, "link_speed_ext_enabled": 0, "link_speed_enabled": 0, **changes})
 
@@ -111,7 +111,7 @@ def setting(info: PortInfo, **changes: int) -> PortInfo:
 
 
 def discover(carrier: Carrier) -> dict[int, Found]:
-    """All nodes by GUID, the one that we are on first."""
+    """Return all nodes by GUID, the carrier's own node first."""
     nodes: dict[int, Found] = {}
     waiting = [b""]
     while waiting:
@@ -134,7 +134,7 @@ def _cable(nodes: dict[int, Found], carrier: Carrier, path: bytes, info: NodeInf
 
 
 def bring_up(carrier: Carrier, nodes: dict[int, Found]) -> None:
-    """LIDs in the order of discovery, shortest ways, all ports Active."""
+    """Assign LIDs in the order of discovery, program shortest paths, and activate all ports."""
     for lid, node in enumerate(nodes.values(), 1):
         node.lid = lid
     for node in nodes.values():
@@ -179,7 +179,7 @@ class Subject:
 
     @property
     def switch(self) -> Found:
-        """The nearest."""
+        """Return the nearest switch."""
         return next(node for node in self.nodes.values() if node.is_switch)
 
     @property
@@ -196,7 +196,7 @@ class Subject:
 
 
 def discovery(it: Subject) -> None:
-    """Cables are seen the same from both ends, and answers carry the way back."""
+    """Check that both ends of each cable agree, and that answers carry the return path."""
     for node in it.nodes.values():
         for port, (guid, far_port) in node.peer.items():
             assert it.nodes[guid].peer[far_port] == (node.guid, port)
@@ -220,7 +220,7 @@ def no_such_attribute(it: Subject) -> None:
 
 
 def nowhere(it: Subject) -> None:
-    """A packet without a path times out."""
+    """Check that a packet without a path times out."""
     free = [port for port in range(1, it.switch.ports + 1) if port not in it.switch.peer]
     path = it.switch.path + bytes([free[0] if free else 254])
     assert ask(it.carrier, smp(path, Method.GET, SmpAttribute.NODE_INFO), timeout_ms=50, retries=0) is None
@@ -236,7 +236,7 @@ def lid_routing(it: Subject) -> None:
 
 
 def state_order(it: Subject) -> None:
-    """A port that is Active cannot be told Armed."""
+    """Check that an Active port refuses the state Armed."""
     info = get(it.carrier, it.here.path, PortInfo, 1)
     assert put(it.carrier, it.here.path, setting(info, port_state=PortState.ARMED), 1) == Status.INVALID_FIELD
     assert get(it.carrier, it.here.path, PortInfo, 1).port_state == PortState.ACTIVE
@@ -249,7 +249,7 @@ def lid_zero(it: Subject) -> None:
 
 
 def tables(it: Subject) -> None:
-    """A value that was set is read back, and stays."""
+    """Check that tables are read back as set, and stay."""
     path, switch = it.far_host.path, it.switch.path
     keys = get(it.carrier, path, PKeyTable).p_key
     for where, record, modifier in (
@@ -265,7 +265,7 @@ def tables(it: Subject) -> None:
 
 
 def counters(it: Subject) -> None:
-    """MADs count where they pass, a Set starts again, and 64 bits say no less than 32."""
+    """Check that ports count MADs, a Set resets counters, and 64-bit counters are not below 32-bit ones."""
     port, lid = it.far_host.path[0], it.here.lid
     select = PortCounters(port_select=port, counter_select=0xFFFF, counter_select2=1).raw
     assert it.perf(lid, Method.SET, PerfAttribute.PORT_COUNTERS, select) is not None
@@ -286,7 +286,7 @@ def counters(it: Subject) -> None:
 
 
 def m_key(it: Subject) -> None:
-    """A requester without the key of a protected port cannot set, and with full protection not read either."""
+    """Check that without the M_Key of a protected port Sets fail, and with full protection Gets too."""
     path, key = it.far_host.path, 0x1234_5678
     info = get(it.carrier, path, PortInfo)
     assert put(it.carrier, path, setting(info, m_key=key, m_key_protect_bits=1)) == 0
@@ -294,7 +294,7 @@ def m_key(it: Subject) -> None:
     assert get(it.carrier, path, PortInfo, m_key=key).m_key == key
     wrong = smp(path, Method.SET, SmpAttribute.PORT_INFO, data=setting(info).raw)
     assert ask(it.carrier, wrong, timeout_ms=50, retries=0) is None
-    harder = setting(info, m_key=key, m_key_protect_bits=2, m_key_violations=1)  # all but 0 leaves the count alone
+    harder = setting(info, m_key=key, m_key_protect_bits=2, m_key_violations=1)  # any value but 0 keeps the count
     assert put(it.carrier, path, harder, m_key=key) == 0
     assert ask(it.carrier, smp(path, Method.GET, SmpAttribute.NODE_INFO), timeout_ms=50, retries=0) is None
     assert get(it.carrier, path, PortInfo, m_key=key).m_key_violations >= 2
@@ -302,9 +302,7 @@ def m_key(it: Subject) -> None:
 
 
 def combined(it: Subject) -> None:
-    """A request goes by LID to the switch and from there by a directed path, as ibportstate reads the peer of a
-    port.
-    """
+    """Check requests by LID to a switch and by directed path from there, as ibportstate reads the peer of a port."""
     port, (guid, _) = next((p, peer) for p, peer in it.switch.peer.items() if peer[0] == it.far_host.guid or p)
     mad = DirectedSmp.pack(
         method=Method.GET,
@@ -319,7 +317,7 @@ def combined(it: Subject) -> None:
 
 
 def congestion_control(it: Subject) -> None:
-    """P_Keys stay as they are, tables are kept."""
+    """Check that congestion control tables are stored and P_Keys do not change."""
     lid = it.far_host.lid
     before = get(it.carrier, it.far_host.path, PKeyTable)
 
@@ -338,7 +336,7 @@ def congestion_control(it: Subject) -> None:
 
 
 def in_flight(it: Subject) -> None:
-    """Many at a time, each with its own answer."""
+    """Check that each of many simultaneous requests gets its own answer."""
     paths = [node.path for node in it.nodes.values()] * 4
     tokens = {it.carrier.send(smp(path, Method.GET, SmpAttribute.NODE_INFO), HERE): path for path in paths}
     assert len(tokens) == len(paths)
@@ -384,8 +382,8 @@ def rows(mads: list[bytes]) -> NDArray[np.uint8]:
 
 
 def watch(subject: Subject) -> None:
-    """A readable file wakes a waiting thread, whatever its timeout."""
-    bell = os.eventfd(1, os.EFD_NONBLOCK)  # watched as long as the carrier is
+    """Check that a readable file wakes a waiting thread before its timeout."""
+    bell = os.eventfd(1, os.EFD_NONBLOCK)  # watched for the carrier's lifetime
     subject.carrier.watch(bell)
     assert subject.carrier.poll(_LONG_S) == []
     os.eventfd_read(bell)
@@ -415,7 +413,7 @@ CHECKS: dict[str, Callable[[Subject], None]] = {
 
 
 def check_agents(carrier: Carrier, *, lacks: Collection[str] = ()) -> None:
-    """Manage the subnet behind a carrier, and hold its agents to what the standard says."""
+    """Bring up the subnet behind a carrier, and check its agents against the standard."""
     assert set(lacks) <= set(CHECKS), f"no checks {set(lacks) - set(CHECKS)}"
     nodes = discover(carrier)
     bring_up(carrier, nodes)

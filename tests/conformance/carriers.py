@@ -1,9 +1,9 @@
 """Requirements for every carrier between adapters (weft.verbs.hca.carrier).
 
     for check in CHECKS.values():
-        check(ends)             two carriers, and how each calls the other
+        check(ends)             two carriers, and the address of each for the other
 
-A check makes adapters of its own and takes both carriers as its own; `closed_peer` closes one of them.
+A check creates its own adapters and has both carriers for itself; `closed_peer` closes one of them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from weft.verbs.shm.layout import CompletionRecord
 W = ibv_wr_opcode
 GRH_BYTES, Q_KEY = 40, 0x11
 PATIENT = {"timeout": 18, "retry_cnt": 7}  # a second each: the machine may be busy
-HASTY = {"timeout": 8, "retry_cnt": 1}  # of what is lost in any case
+HASTY = {"timeout": 8, "retry_cnt": 1}  # for packets that are lost in any case
 DATA = bytes(range(256)) * 400  # a hundred packets
 
 
@@ -34,7 +34,7 @@ class Ends:
     to_b: object
     to_a: object
     to_nobody: object
-    group: tuple[int, object, int, int]  # its address, how a sends to it, GIDs of both ends
+    group: tuple[int, object, int, int]  # the group's address, the destination for a, GIDs of both ends
 
 
 def _hosts(ends: Ends, service: Service = Service.RC, **settings: int) -> tuple[Host, Host, QueuePair, QueuePair]:
@@ -43,7 +43,7 @@ def _hosts(ends: Ends, service: Service = Service.RC, **settings: int) -> tuple[
 
 
 def _until(count: int, *hosts: Host) -> list[CompletionRecord]:
-    """So many completions."""
+    """Return this many completions."""
     done: list[CompletionRecord] = []
 
     def have_come() -> bool:
@@ -61,13 +61,13 @@ def _all_well(done: list[CompletionRecord]) -> None:
 
 
 def check_send(ends: Ends, service: Service = Service.RC) -> None:
-    """A message of many packets arrives whole, and no later change of the sender's memory with it."""
+    """Check that a message of many packets arrives complete, without later changes of the sender's memory."""
     a, b, item, other = _hosts(ends, service)
     a.put(0, DATA)
     b.receive(other, 1, 0, len(DATA))
     a.send(item, 2, 0, len(DATA), W.IBV_WR_SEND_WITH_IMM, immediate=7)
     a.adapter.progress()
-    if service != Service.RC:  # what is not repeated has left
+    if service != Service.RC:  # packets without retransmission are sent
         a.put(0, bytes(len(DATA)))
     done = _until(2, a, b)
     _all_well(done)
@@ -89,7 +89,7 @@ def check_write_and_read(ends: Ends) -> None:
 
 
 def check_atomics(ends: Ends) -> None:
-    """Each happens once, and brings what was there."""
+    """Check that each atomic is executed once and returns the old value."""
     a, b, item, _ = _hosts(ends)
     present = {"va": b.at, "rkey": b.region.key}
     for wr_id in range(4):
@@ -101,7 +101,7 @@ def check_atomics(ends: Ends) -> None:
 
 
 def check_datagram(ends: Ends) -> None:
-    """A received datagram names its sender, and an answer to that address arrives."""
+    """Check that a received datagram has its sender's address, and that an answer to it arrives."""
     a, b, item, other = _hosts(ends, Service.UD, q_key=Q_KEY)
     b.receive(other, 1, 0, 500)
     a.put(0, b"hello")
@@ -111,7 +111,7 @@ def check_datagram(ends: Ends) -> None:
 
 
 def check_group(ends: Ends) -> None:
-    """A member of the group receives its packets; a former member does not."""
+    """Check that a member of the group receives its packets, and a former member does not."""
     a, b, item, other = _hosts(ends, Service.UD, q_key=Q_KEY)
     address, to, _, own_gid = ends.group
     group = ends.b.join(address, own_gid)
@@ -120,7 +120,7 @@ def check_group(ends: Ends) -> None:
     for wr_id in range(2):
         b.receive(other, wr_id, 0, 500)
 
-    def was_heard() -> bool:  # by and by: switches have to be told of a new member
+    def was_heard() -> bool:  # after a while: switches must learn of a new member
         a.send(item, 9, 0, 5, ah=to, remote_qp=TO_GROUP, q_key=Q_KEY)
         a.adapter.progress()
         b.adapter.progress()
@@ -137,7 +137,7 @@ def check_group(ends: Ends) -> None:
 
 
 def check_nobody(ends: Ends) -> None:
-    """A packet to an unknown address is lost silently, and a request for an answer times out."""
+    """Check that a packet to an unknown address is lost silently, and a request to it times out."""
     a, b = Host.over(ends.a), Host.over(ends.b)
     item, _ = connect(a, b, ends.to_nobody, ends.to_a, **HASTY)
     a.send(item, 1, 0, 8)
@@ -145,7 +145,7 @@ def check_nobody(ends: Ends) -> None:
 
 
 def check_lost_packets(ends: Ends) -> None:
-    """Every third packet that comes back is dropped: all arrives, once."""
+    """Check that all data arrive once although every third response is lost."""
     a, b, item, other = _hosts(ends, timeout=15)
     receive, count = ends.a.receive, 0
 
@@ -168,9 +168,9 @@ def check_lost_packets(ends: Ends) -> None:
 
 
 def check_more_than_its_window(ends: Ends) -> None:
-    """A carrier that drops what is too much says how much that is."""
+    """Check that requests larger than the carrier's window succeed."""
     a, b, item, _ = _hosts(ends)
-    size, count = 1 << 17, 4  # twice a lab's
+    size, count = 1 << 17, 4  # twice a lab's window
     for n in range(count):
         a.send(item, n, 0, size, W.IBV_WR_RDMA_WRITE, va=b.at + n * size, rkey=b.region.key)
     _all_well(_until(count, a, b))
@@ -178,7 +178,7 @@ def check_more_than_its_window(ends: Ends) -> None:
 
 
 def check_waiting(ends: Ends) -> None:
-    """It ends when something has come, which is there then; else after its time. Nothing there is no error."""
+    """Check that `wait` returns when a packet has arrived, else after its timeout, without an error."""
     assert ends.b.receive() == []
     ends.b.wait(0.001)
     segment = Segment(op=Op.SEND, service=Service.UD, dest_qp=ends.b.numbers[0], psn=0, source_qp=2, payload=b"x")
@@ -190,7 +190,7 @@ def check_waiting(ends: Ends) -> None:
 
 
 def check_limits(ends: Ends) -> None:
-    """Queue pairs have numbers of 24 bits, none of management's, and of what the carrier says."""
+    """Check that queue pair numbers have 24 bits, are not management's, and are in the carrier's range."""
     host = Host.over(ends.a)
     assert host.queue_pair().number in ends.a.numbers
     assert ends.a.numbers[0] > 1
@@ -199,13 +199,13 @@ def check_limits(ends: Ends) -> None:
 
 
 def check_no_shared_memory(ends: Ends) -> None:
-    """An adapter that shares nothing is offered nothing, wherever it asks."""
+    """Check that an adapter without shared memory is offered no peer, for any address."""
     for to in (ends.to_b, ends.to_nobody):
         assert ends.a.shm_peer(to, ends.b.numbers[0], p_key=0xFFFF, mtu_bytes=1024) is None
 
 
 def check_closed_peer(ends: Ends) -> None:
-    """A message to a closed peer fails after its timeout; nothing is raised."""
+    """Check that a message to a closed peer fails after its timeout, without an exception."""
     a, _, item, _ = _hosts(ends, **HASTY)
     ends.b.close()
     a.send(item, 1, 0, 8)

@@ -1,9 +1,9 @@
 """The conformance suite of tenant drivers (weft.tenants.drivers.driver).
 
     for check in CHECKS.values():
-        check(bench)            a driver, hosts that it may use, and what their ports really hold
+        check(bench)            a driver, hosts that it may use, and a function that reads their ports' tables
 
-A check leaves the fabric without partitions of its own.
+A check removes its own partitions at its end.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LANES = QosOptions(
 class Bench:
     driver: Driver
     guids: dict[str, int]  # port GUIDs by host: at least four, without the subnet manager's
-    held: Callable[[int], list[int]]  # the P_Key table that the port of a GUID really has
+    held: Callable[[int], list[int]]  # the true P_Key table of the port with a GUID
     taken: int  # a P_Key of another owner
     sets_default: bool = True  # False: it was limited before, and the driver cannot change it
     sets_lanes: bool = True
@@ -128,7 +128,7 @@ def an_outdated_write_is_refused(bench: Bench) -> None:
 
 
 def invalid_allocations_are_refused_completely(bench: Bench) -> None:
-    """A P_Key that another has, a name that no file holds, two at one index 0: nothing of it is done."""
+    """Check a foreign P_Key, an invalid name, and two P_Keys at index 0: none of the change is applied."""
     red = partition_of(bench, "red", 0x101, "h2")
     bench.put(bench.allocation(red))
     for bad, why in (

@@ -1,10 +1,10 @@
-"""Requirements for every pair of carriers: a table of the SA that is longer than a MAD arrives complete.
+"""Requirements for every pair of carriers: a table of the SA longer than a MAD arrives complete.
 
-    check_messages(asker, answering, lid)     one thread, both carriers; `lid` is where the other is
-    ask_table(asker, lid, records)            one answer, looked at
-    answer(carrier)                           to what arrived: the records that were asked for, made up
+    check_messages(asker, answering, lid)     with both carriers in one thread; `lid`: that of the answering one
+    ask_table(asker, lid, records)            request a table and check the answer
+    answer(carrier)                           answer the requests that arrived with generated records
 
-The records are NodeRecords that number themselves; the question's attribute modifier is one more than there shall be.
+The records are numbered NodeRecords; the request's attribute modifier is the number of records plus one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SOME_200_KB = 200_000 // NodeRecord.size
 
 
 def listen(carrier: Carrier) -> None:
-    """Be the SA of this port."""
+    """Register this port's carrier as the SA."""
     carrier.register(CLASS, [Method.GET, Method.GET_TABLE], class_version=VERSION)
 
 

@@ -26,7 +26,7 @@ FABRICS = (
 
 
 def check_routing_engine(engine: RoutingEngine, spec: str, options: Options, *, may_deadlock: bool = False) -> bool:
-    """Complete tables or a reason; the same each time; nothing else touched. Returns whether it routed."""
+    """Check for complete tables or a reason, the same each time, and no other change; return whether it routed."""
     fabric = weft.load(spec)
     lid, lmc = assign_lids(fabric, options.lmc)
     subnet = Subnet(fabric=fabric, lid=lid, lmc=lmc)

@@ -40,7 +40,7 @@ def shift(fabric: weft.Fabric, size_bytes: int, by: int = 1, **columns) -> Traff
 
 
 def check_engine(engine: Engine, spec: str) -> None:
-    """All of it, on one fabric."""
+    """Run all checks on one fabric."""
     fabric = make_fabric(spec)
     check_everything_arrives(engine, fabric)
     check_shapes(engine, fabric)
@@ -94,7 +94,7 @@ def check_repeats(engine: Engine, fabric: weft.Fabric) -> None:
 
 
 def check_dependencies(engine: Engine, fabric: weft.Fabric) -> None:
-    """A chain round the hosts and one message that waits for all of it."""
+    """Check a chain around the hosts, and a message that waits for all of the chain."""
     hosts = hosts_of(fabric)
     n = len(hosts)
     src, dst = [*hosts, hosts[0]], [*hosts[1:], hosts[0], hosts[1]]
@@ -107,7 +107,7 @@ def check_dependencies(engine: Engine, fabric: weft.Fabric) -> None:
 
 
 def check_starts(engine: Engine, fabric: weft.Fabric) -> None:
-    """A message alone takes as long whenever it starts."""
+    """Check that the time of a single message does not depend on its start."""
     ends = hosts_of(fabric)[:2]
     now, later = (
         engine.run(fabric, Traffic.make(ends[:1], ends[1:], 30_000, start_ps=start_ps)) for start_ps in (0, 123_456_789)
@@ -117,7 +117,7 @@ def check_starts(engine: Engine, fabric: weft.Fabric) -> None:
 
 
 def check_order_of_starts(engine: Engine, fabric: weft.Fabric) -> None:
-    """A message of a queue pair that starts later, though its turn was known earlier, delays none before it."""
+    """Check that a message with a later start delays none before it, even if its turn was known earlier."""
     a, b, c = hosts_of(fabric)[:3]
     later_ps = 10**9
     traffic = Traffic.make(
@@ -134,7 +134,7 @@ def check_order_of_starts(engine: Engine, fabric: weft.Fabric) -> None:
 
 
 def check_more_is_never_faster(engine: Engine, fabric: weft.Fabric) -> None:
-    """More bytes, or more senders to the same receiver, end later."""
+    """Check that more bytes, or more senders to the same receiver, do not end earlier."""
     hosts = hosts_of(fabric)
     ends = [
         engine.run(fabric, Traffic.make(hosts[1:2], hosts[:1], size_bytes)).last_arrival_ps
@@ -153,7 +153,7 @@ def check_leaves_the_fabric_alone(engine: Engine, fabric: weft.Fabric) -> None:
 
 
 def check_refusals(engine: Engine, fabric: weft.Fabric) -> None:
-    """An impossible run is refused before the clock starts, with the message and the reason."""
+    """Check that an impossible run is refused before it starts, with the message and the reason."""
     hosts = hosts_of(fabric)
     switch = int(fabric.first_port[fabric.switches[0].index]) + 1
     last = len(fabric.ports)
@@ -175,7 +175,7 @@ def check_refusals(engine: Engine, fabric: weft.Fabric) -> None:
 
 
 def check_tables_are_needed(engine: Engine, fabric: weft.Fabric) -> None:
-    """No tables, a table without the entry, a cable that is gone since the tables were made."""
+    """Check the refusal of missing tables, of a missing entry, and of a cable removed after routing."""
     traffic = shift(fabric, 8)
     bare = fabric.configured(fabric.tables.like())
     torn = fabric.subset()

@@ -14,7 +14,7 @@ _SPEC = importlib.util.spec_from_file_location("conformance_agents", Path(__file
 assert _SPEC is not None
 suite = importlib.util.module_from_spec(_SPEC)
 assert _SPEC.loader is not None
-sys.modules[_SPEC.name] = suite  # dataclasses look their module up
+sys.modules[_SPEC.name] = suite  # dataclasses look up their module
 _SPEC.loader.exec_module(suite)
 
 

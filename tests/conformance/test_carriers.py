@@ -46,7 +46,7 @@ def of_lab(lab: Lab) -> Ends:
     (lid_a, gid_a), (lid_b, gid_b) = (
         (item.facts.info.lid, int.from_bytes(item.facts.gids[0], "big")) for item in (a, b)
     )
-    group = a.paths.join((GROUP, gid_a))  # as a member who sends
+    group = a.paths.join((GROUP, gid_a))  # as a sending member
     to_a, to_b, to_nobody = (AddressVector(lid) for lid in (lid_a, lid_b, 0xB000))
     return Ends(a=a, b=b, to_b=to_b, to_a=to_a, to_nobody=to_nobody, group=(GROUP, group, gid_a, gid_b))
 
@@ -74,6 +74,6 @@ def ends(request) -> Iterator[Ends]:
 @pytest.mark.parametrize("name", CHECKS)
 def test_every_carrier_keeps_to_the_suite(ends, name, request):
     if name == "group" and isinstance(ends.a, RoceCarrier):
-        assert ends.b.join(GROUP, 0) is None  # its socket is a member of none, and does not say otherwise
+        assert ends.b.join(GROUP, 0) is None  # its socket is in no group
     else:
         CHECKS[name](ends)

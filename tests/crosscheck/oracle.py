@@ -82,7 +82,7 @@ class Qp:
 class Message:
     qp: Qp
     payload_bytes: int
-    sizes: list[int]  # of its packets on the wire
+    sizes: list[int]  # bytes on the wire of each packet
     start_ps: int
     delay_ps: int
     waits_for: int
@@ -209,7 +209,7 @@ class Oracle:
         return [message.finish_ps for message in self.messages]
 
     def on_started(self, message, kind):
-        """Schedule a message. Small payloads are in the doorbell; of others the first packet is read and written alone."""
+        """Start a message. Small payloads are in the doorbell; the first packet of others is read and written alone."""
         src, dst, payload_bytes = message.qp.port, message.qp.dst, message.payload_bytes
         fetch_ps = payload_bytes * round(src.cost.inline_ns * 1000)
         if payload_bytes > src.cost.inline_bytes:

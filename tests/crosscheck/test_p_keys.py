@@ -47,6 +47,6 @@ def test_ports_paths_and_tables_let_the_same_keys_through(key):
         expected = by_the_standard(item, key)
         assert (matching_key([key], item) != NONE) == expected
         assert bool(may_talk([item], [key])) == expected
-        directory = Directory.__new__(Directory)  # of two ports, each with one key
+        directory = Directory.__new__(Directory)  # for two ports, each with one key
         directory._classes, directory._common = (np.arange(2), np.array([[item], [key]], np.uint16)), {}
         assert (directory.p_key(0, 1) == item) == expected or not item & 0x7FFF

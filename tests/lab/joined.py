@@ -1,4 +1,4 @@
-"""Hosts of a lab that joined over TCP, by a cable that a test can cut."""
+"""Hosts that joined a lab over TCP, through a cable that a test can cut."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from weft.lab.lab import Lab
 
 
 class Cable:
-    """Forwards connections to an address. `cut` ends all that are there; until `mend` nobody gets through."""
+    """A forwarder of connections to an address that can be cut: it then closes all and refuses new ones."""
 
     def __init__(self, address: str) -> None:
         self._to = parse_address(address)
@@ -89,7 +89,7 @@ def invitation(lab: Lab, host: str, address: str = "", timeout_s: float = 600.0)
 
 @contextmanager
 def joined(invited: Invitation) -> Iterator[JoinClient]:
-    """Join as `weft join` does, without a program: those of this process join by its environment."""
+    """Join as `weft join` does, but in this process: RDMA objects here use the join by its environment."""
     client, is_over = JoinClient(invited), threading.Event()
     thread = threading.Thread(target=client.serve, args=(is_over.is_set,), daemon=True)
     thread.start()

@@ -8,7 +8,7 @@ import pytest
 
 
 def need_mounts(*less: str) -> None:
-    """Skip where Linux allows nobody mounts of his own, by what util-linux can do."""
+    """Skip the test if `unshare` of util-linux cannot create a mount namespace."""
     mount = "mount -t tmpfs none /sys"
     text = f"unshare --mount {mount} || unshare --map-root-user --mount {mount}"
     if subprocess.run([*less, "sh", "-c", text], capture_output=True, check=False).returncode:

@@ -1,4 +1,4 @@
-"""RDMA programs on hosts of a lab, all in the test's own process: each host has its context, memory and queue pairs."""
+"""RDMA programs on hosts of a lab, all in the test's process: each host has a context, memory and queue pairs."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ def all_active(lab: Lab) -> bool:
 
 
 def _is_idle(manager: SubnetManager) -> bool:
-    """Return whether a sweep has ended and none is due soon: traps that came during a sweep cause another one."""
+    """Return whether a sweep has ended and none is due soon: traps during a sweep cause another one."""
     is_due = min(manager._sweep_s, manager._check_s) < manager.state.clock() + 0.5
     return manager.sweeps > 0 and not manager._is_sweeping and not is_due
 
 
 @functools.cache
 def load_shm_paths() -> None:
-    """A message of this process to itself."""
+    """Send a message of this process to itself over a shared-memory path, so that later tests need not load it."""
     with Context(name="mlx5_0") as ctx:
         pd, cq = PD(ctx), CQ(ctx, 4)
         mr = MR(pd, 16, ACCESS)
@@ -98,7 +98,7 @@ def refusals(lab: Lab) -> list[str]:
 
 
 class Host:
-    """A program on a host; `monkeypatch` gives it the environment that `weft exec` would."""
+    """A program on a host; `monkeypatch` sets the environment that `weft exec` would."""
 
     def __init__(self, lab: Lab, name: str, monkeypatch: Any, door: str = "") -> None:
         monkeypatch.setenv(hardware.LAB, door or lab.host(name)["verbs"])
@@ -112,7 +112,7 @@ class Host:
         return QP(self.pd, QPInitAttr(kind, scq=self.cq, rcq=self.cq, cap=QPCap(max_send_wr=64, max_recv_wr=64)))
 
     def address(self, *, is_global: bool = False, gid_index: int = 0) -> AHAttr:
-        """Return the address by which others reach it."""
+        """Return the address of this host for the other hosts."""
         if is_global:
             route = GlobalRoute(dgid=self.ctx.query_gid(1, gid_index), sgid_index=gid_index)
             return AHAttr(gr=route, is_global=1)
@@ -145,7 +145,7 @@ class Host:
         qp.post_send(work)
 
     def poll(self, count: int = 1, seconds: float = PATIENCE_S) -> list[WC]:
-        """So many completions, or those that came in time."""
+        """Return this many completions, or those that arrived in time."""
         done: list[WC] = []
         until_s = time.monotonic() + seconds
         while len(done) < count and time.monotonic() < until_s:
@@ -160,7 +160,7 @@ class Host:
 
 
 def pair(kind: int, a: Host, b: Host, **how: Any) -> tuple[QP, QP]:
-    """A queue pair of each, connected."""
+    """Return a queue pair of each host, connected to each other."""
     item, other = a.qp(kind), b.qp(kind)
     a.connect(item, b, other, **how)
     b.connect(other, a, item, **how)

@@ -1,8 +1,8 @@
-"""A program for pyverbs, as anybody writes one: two of these, on two hosts, exchange messages.
+"""A typical program for pyverbs: two instances, on two hosts, exchange messages.
 
     talker.py FOLDER OWN PEER RC|UC|UD ROUNDS SIZE [global]
 
-They find each other by files in FOLDER. The last line says what came of it, as JSON.
+They exchange addresses through files in FOLDER. The last line of output is the result as JSON.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def wait(cq: CQ, count: int) -> list:
         count_now, completions = cq.poll(count - len(done))
         done += completions
         if not count_now:
-            time.sleep(0.0005)  # the other end needs the processor
+            time.sleep(0.0005)  # the other process needs the processor
     return done
 
 

@@ -62,7 +62,7 @@ def test_without_a_number_the_best_port_is_taken(two_ports):
     assert chosen(two_ports) == 2  # Active before only linked
     PortInfo.port_state.set(two_ports.info(second), PortState.INITIALIZE)
     faults.pull_cable(two_ports, first)
-    assert chosen(two_ports) == 2  # linked before nothing
+    assert chosen(two_ports) == 2  # linked before down
     faults.pull_cable(two_ports, second)
     PortInfo.port_physical_state.set(two_ports.info(first), PortPhysicalState.DISABLED)
     assert chosen(two_ports) == 2  # anything before disabled

@@ -1,4 +1,4 @@
-"""Tasks of a kernel for programs: timeouts, retries, delivery. The programs are functions here."""
+"""The kernel's tasks for programs: timeouts, retries, delivery. Functions stand in for the programs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LID = 0xFFFF
 
 @dataclass
 class Program:
-    """An agent, and what it was given."""
+    """An agent and the MADs delivered to it."""
 
     agents: Agents
     slot: int

@@ -1,4 +1,4 @@
-"""Captures of a lab's cable have every frame that the ports at its ends count, and nothing stays when they end."""
+"""Captures of a lab's cable have every frame that the ports at its ends count, and leave no state when they end."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def lab() -> Iterator[Lab]:
 
 @contextmanager
 def capture(lab: Lab, path, **how) -> Iterator[dict[str, int]]:
-    """Capture at the cable while the context is open; then its result is there."""
+    """Capture at the cable while the context is open; its result is filled at the end."""
     ended, result = threading.Event(), dict[str, int]()
 
     def work() -> None:
@@ -60,7 +60,7 @@ def capture(lab: Lab, path, **how) -> Iterator[dict[str, int]]:
 
 
 def frames(path) -> list[tuple[int, bytes]]:
-    """Interface and frame of each packet of a file, behind Endace's header."""
+    """Return the interface and the frame of each packet of a file, without Endace's header."""
     data, at, result = path.read_bytes(), 0, []
     while at < len(data):
         kind, length = struct.unpack_from("<II", data, at)
@@ -72,7 +72,7 @@ def frames(path) -> list[tuple[int, bytes]]:
 
 
 def sent(lab: Lab) -> list[int]:
-    """Packets that left by each end of the cable."""
+    """Return the number of packets that each end of the cable sent."""
     devices, fabric = lab.subnet.devices, lab.fabric
     return [
         lab.server.call(lambda end=end: devices.counters(fabric.find_port(end).slot)[Counter.PORT_XMIT_PKTS])
@@ -82,7 +82,7 @@ def sent(lab: Lab) -> list[int]:
 
 def test_mads_of_a_walk_are_all_there_once_each_way(lab, tmp_path):
     with closing(IbsimCarrier("h2", lab.sockname)) as carrier:
-        walk(carrier)  # so that a kernel answers what it can
+        walk(carrier)  # so that a kernel answers later SMPs
         before = sent(lab)
         with capture(lab, tmp_path / "x.pcapng"):
             walk(carrier)
@@ -100,12 +100,12 @@ def test_mads_of_a_walk_are_all_there_once_each_way(lab, tmp_path):
 
 
 def lids(lab: Lab) -> dict[str, int]:
-    """LIDs of all hosts by name."""
+    """Return the LIDs of all hosts by name."""
     return {host.name: int(lab.fabric.tables.lid[host.port(1).slot]) for host in lab.fabric.hcas}
 
 
 def behind(lab: Lab) -> list[str]:
-    """Hosts to which packets of h1 cross the cable."""
+    """Return the hosts to which packets of h1 cross the cable."""
     row = lab.fabric.tables.switch_row[lab.fabric.node_index["leaf1"]]
     return [host for host, lid in lids(lab).items() if lab.fabric.tables.lft[row, lid] == int(CABLE[0][-1])]
 

@@ -1,7 +1,7 @@
-"""A lab as a process of its own, asked from outside: what its ports count is what the subnet administrator's paths say.
+"""A lab in a separate process: its port counters agree with the paths of the subnet administrator.
 
 All-to-all by `weft traffic`, and RDMA between two hosts: every port that the forwarding tables lead to counts each
-message that passes it, and no other port does. Nothing is told past MADs and commands.
+message that passes it, and no other port does. All information comes from MADs and commands.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ SIZE_BYTES = 1 << 20
 MESSAGE_WORDS = SIZE_BYTES // 4 + 256 * (8 + 12 + 4) // 4 + 4  # LRH, BTH, ICRC of 256 packets; RETH of the first
 HOP = re.compile(r"\[(\d+)\] -> \S+ port \{\w+\}\[\d+\] lid (\d+)-")
 CASES = [("dragonfly:p=1,a=3,h=1", 91, True), ("torus:5x3", 92, False)]
-PortKey = tuple[int, int]  # LID of the node, number
+PortKey = tuple[int, int]  # LID of the node, port number
 
 
 class Lab:
-    """A lab in another process, and what hosts of it can ask."""
+    """A lab in another process, and queries from its hosts."""
 
     def __init__(self, spec: str, name: str) -> None:
         self.fabric, self.entry = weft.load(spec), registry.find(name)
@@ -55,7 +55,7 @@ class Lab:
             self.carriers[host] = KeyedCarrier(carrier, KeyFile(self.entry.m_key_file))
         self.lids = {host: own_lid(carrier) for host, carrier in self.carriers.items()}
         lid_of = dict(self.lids)
-        for host in self.names[1:]:  # all switches are on the way from the first to some other
+        for host in self.names[1:]:  # each switch is on the path from the first host to some other
             output = ibtracert(self.carriers[self.names[0]], [str(self.lids[self.names[0]]), str(self.lids[host])])
             lid_of |= {name: int(lid) for lid, name in re.findall(r'lid (\d+)-\d+ "(\S+)"', output)}
         self.ends = [port for link in self.fabric.all_links() for port in (link.a, link.b)]
@@ -65,7 +65,7 @@ class Lab:
         return control.ask(self.entry, "host", name=name)
 
     def paths(self) -> dict[tuple[str, str], tuple[int, int]]:
-        """(from, to) -> SL and P_Key, as each host is told."""
+        """Return the SL and P_Key by (source, destination), from the path records of each host."""
         result, name_of = {}, {lid: host for host, lid in self.lids.items()}
         for host, carrier in self.carriers.items():
             info = PortInfo.unpack(get_smp(carrier, HERE, SmpAttribute.PORT_INFO))
@@ -78,13 +78,13 @@ class Lab:
         return result
 
     def way(self, a: str, b: str) -> list[PortKey]:
-        """The ports by which packets leave, by the forwarding tables as switches tell them."""
+        """Return the output ports of a path, by the forwarding tables read from the switches."""
         output = HOP.findall(ibtracert(self.carriers[a], [str(self.lids[a]), str(self.lids[b])]))
         nodes = [self.lids[a], *(int(lid) for _, lid in output)]
         return [(node, int(out)) for node, (out, _) in zip(nodes, output, strict=False)]
 
     def counted(self, ports: list[PortKey]) -> Counter[PortKey]:
-        """Words that they sent so far."""
+        """Return the words that the ports have sent so far."""
         carrier, words = self.carriers[self.names[0]], Counter()
         for lid, port in ports:
             raw = get_counters(carrier, lid, PerfAttribute.PORT_COUNTERS_EXTENDED, port)
@@ -103,7 +103,7 @@ def run(*command: str) -> str:
 
 
 def three_tenants(fabric: weft.Fabric, random: Random) -> str:
-    """Every host but the manager's in one of them."""
+    """Return a partition file with every host except the manager's in one of three tenants."""
     slots = [int(fabric.first_port[node]) + 1 for node in fabric.of_kind(NodeKind.HCA).tolist()][1:]
     guids = [f"0x{int(fabric.ports.guid[slot]):016x}=full" for slot in random.sample(slots, len(slots))]
     lines = [f"t{n}=0x{n + 1:x} : {', '.join(guids[n::3])} ;" for n in range(3)]
@@ -112,7 +112,7 @@ def three_tenants(fabric: weft.Fabric, random: Random) -> str:
 
 @pytest.fixture(scope="module", params=CASES, ids=lambda case: f"{case[0]}-{case[1]}")
 def lab(request, tmp_path_factory, warm) -> Iterator[Lab]:
-    """Three tenants on the one; a cable pulled from the other, and the tables written anew."""
+    """A lab with three tenants, or one with a pulled cable and rewritten tables."""
     spec, seed, divided = request.param
     random, name, conf = Random(seed), f"c{os.getpid()}-{seed}", tmp_path_factory.mktemp("lab") / "partitions.conf"
     fabric = weft.load(spec)
@@ -131,7 +131,7 @@ def lab(request, tmp_path_factory, warm) -> Iterator[Lab]:
 
 
 def pull(lab: Lab, end: Port) -> None:
-    """A cable; returns when the subnet manager is done with it, and no way leads over it any more."""
+    """Pull a cable and wait until the subnet manager has routed all paths around it."""
     log = lab.entry.log.with_suffix(".sm.log")
     sweeps = log.read_text().count("SUBNET UP")
     ends = {lab.ports[at] for at, port in enumerate(lab.ends) if port in (end, end.peer)}
@@ -143,7 +143,7 @@ def pull(lab: Lab, end: Port) -> None:
 
 
 def flows_over(lab: Lab, before: Counter[PortKey], unit_words: int) -> dict[PortKey, int]:
-    """[port] -> messages, of what it counted since: MADs and acknowledgements are less than half of one."""
+    """Return the messages that each port has sent since: MADs and acknowledgements are less than half of one."""
     since = {port: words - before[port] for port, words in lab.counted(list(before)).items()}
     return {port: count for port, words in since.items() if (count := round(words / unit_words))}
 

@@ -1,4 +1,4 @@
-"""Labs as processes: names, commands to them, and what is left when one is killed."""
+"""Labs as processes: names, commands, and remains of a killed lab."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Weft = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture
 def run_time(tmp_path_factory, monkeypatch) -> Path:
-    """A runtime folder of the test's own; paths of sockets must be short."""
+    """A runtime folder for this test alone; paths of sockets must be short."""
     folder = tmp_path_factory.mktemp("r")
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder))
     return folder / "weft"
@@ -54,14 +54,14 @@ def weft(run_time, tmp_path, warm) -> Iterator[Weft]:
 
 @pytest.fixture
 def entry(weft, name) -> registry.Entry:
-    """A lab that runs."""
+    """A running lab."""
     weft("up", SPEC, "--daemon", "--name", name)
     return registry.find(name)
 
 
 @pytest.fixture
 def _preload() -> None:
-    """Programs run on hosts only through a library."""
+    """Skip the test without the preload library, which programs on hosts need."""
     try:
         programs.environment({"socket": "", "host": "", "sockname": "", "sim_host": "", "verbs": ""})
     except ConfigError as error:
@@ -184,7 +184,7 @@ def test_nonsense_on_the_command_socket_is_answered_with_what_is_known(entry):
             line.settimeout(PATIENCE_S)
             try:
                 answer = line.recv(4096)
-            except ConnectionResetError:  # it has not read all
+            except ConnectionResetError:  # the lab has not read everything
                 answer = b""
             assert answer in (b"",) or b"error" in answer
     assert control.ask(entry, "state")["name"] == entry.name
@@ -249,7 +249,7 @@ def test_exec_runs_a_program_as_that_host_and_returns_its_status(weft, entry):
 def test_signals_to_exec_reach_the_program(is_ours, tmp_path, monkeypatch):
     """With weft's preload `weft exec` becomes the program; otherwise it forwards signals."""
     if not is_ours:
-        (tmp_path / "lib.so").touch()  # the loader leaves it out
+        (tmp_path / "lib.so").touch()  # the loader ignores this empty file
         monkeypatch.setenv("WEFT_UMAD2SIM", str(tmp_path / "lib.so"))
     line = "trap 'echo again' HUP USR1; trap 'exit 7' TERM; echo $$; for i in $(seq 3000); do sleep 0.02; done"
     command = [sys.executable, "-m", "weft", "exec", "h2", "sh", "-c", line]
@@ -304,7 +304,7 @@ def test_the_prompt_says_what_is_wrong_and_goes_on(entry):
 
 
 def test_a_lab_behind_a_prompt_ends_with_it(weft, name):
-    """Even if the prompt is killed: the lab sees the end of a pipe."""
+    """Even if the prompt is killed: the lab detects the end of a pipe."""
     start = f"daemon.start(weft.load({SPEC!r}), {name!r}, follow=True)"
     code = f"import time, weft; from weft.lab import daemon; {start}; time.sleep(9999)"
     child = subprocess.Popen([sys.executable, "-c", code])
@@ -341,7 +341,7 @@ def test_a_lab_that_ran_out_of_files_recovers_and_keeps_no_other_waiting(weft, e
         line.settimeout(PATIENCE_S)
         line.connect(str(entry.folder / f"{entry.name}{end}"))
         lines.append(line)
-    assert lines[-1].recv(1) == b""  # who is too much is told at once
+    assert lines[-1].recv(1) == b""  # a client above the limit gets an answer at once
     assert weft("exec", "--lab", f"{entry.name}-2", "h1", "true").returncode == 0
     for line in lines:
         line.close()

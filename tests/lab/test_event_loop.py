@@ -105,7 +105,7 @@ def test_deadlines_of_the_loop_and_of_services_make_it_tick(loop: Loop) -> None:
 
 
 def test_calls_run_in_the_thread_of_the_loop_and_errors_are_the_callers(loop: Loop) -> None:
-    assert loop.call(threading.get_ident) == threading.get_ident()  # it does not run yet
+    assert loop.call(threading.get_ident) == threading.get_ident()  # the loop does not run yet
     with serving(loop), ThreadPoolExecutor(4) as pool:
         threads = set(pool.map(lambda _: loop.call(threading.get_ident), range(16)))
         assert len(threads) == 1

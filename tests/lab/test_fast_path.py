@@ -1,4 +1,4 @@
-"""Programs are answered the same by the kernel as without it, by both ways in, and what it leaves is not lost."""
+"""Programs get the same answers with the kernel as without it, over both protocols, and it loses no MAD."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DIRECTED, TIMEOUT_MS = 0x81, 200
 
 @contextmanager
 def running(*, kernel: bool, counted: list[int] | None = None) -> Iterator[Lab]:
-    """A lab, with the kernel or without; each SMP that Python carries is put into `counted`."""
+    """Run a lab with or without the kernel; each SMP that Python handles is appended to `counted`."""
     lab = Lab(weft.load(SPEC), f"fast-{kernel:d}-{os.getpid()}")
     if kernel:
         lab.server.fast_path.load()
@@ -50,7 +50,7 @@ def running(*, kernel: bool, counted: list[int] | None = None) -> Iterator[Lab]:
 
 
 class Umad:
-    """An open port with one agent, as preload.c has it, in Python."""
+    """An open port with one agent, like that of preload.c, in Python."""
 
     def __init__(self, lab: Lab, host: str) -> None:
         self.path = str(lab.socket)
@@ -175,7 +175,7 @@ def test_the_kernel_hears_no_other_user():
     (mad,) = some_smps(1)
     with running(kernel=True) as lab:
         program = Program(lab).attach("h1")
-        program.send(mad)  # the first makes it one that sweeps
+        program.send(mad)  # the first SMP marks it as a sweeping program
         answer = program.data.recv(1024)
         child = os.fork()
         if not child:

@@ -21,7 +21,7 @@ RANGES = ({"local_flid_start": 1000, "local_flid_end": 1499}, {"local_flid_start
 
 
 class Program(Host):
-    """A program that addresses other subnets as NCCL and UCX do: the DLID is the floating LID in the far GID."""
+    """A program that addresses other subnets as NCCL and UCX do: the DLID is the floating LID in the remote GID."""
 
     def gid(self) -> Gid:
         return Gid(int.from_bytes(self.ctx.query_gid(1, 1).raw, "big"))

@@ -1,4 +1,4 @@
-"""The server of ibsim's protocol: requests are answered, nonsense is counted and logged once, and the lab goes on."""
+"""The server of ibsim's protocol: requests are answered; invalid data are counted, logged once and do no harm."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Program:
         self.data.send(dlid.to_bytes(2, "big") + bytes(22) + protocol.WHOLE_MAD + mad)
 
     def receive(self) -> tuple[int, bytes]:
-        """Status and MAD."""
+        """Return the status and the MAD."""
         raw = self.data.recv(512)
         return int.from_bytes(raw[16:20], "big"), raw[32:]
 
@@ -99,7 +99,7 @@ def smp(attribute: int, *path: int, method: int = 1, tid: int = 7, mgmt_class: i
 
 
 def answers(program: Program) -> bool:
-    """The lab is well: a NodeInfo comes back with the transaction id that it went out with."""
+    """Return whether the lab answers a NodeInfo with the request's transaction ID."""
     tid = 100 + next(_NUMBER)
     program.send(smp(0x11, tid=tid))
     status, mad = program.receive()
@@ -125,7 +125,7 @@ def host(lab) -> Program:
     return Program(lab).attach("h1")
 
 
-# -- right --
+# -- valid requests --
 
 
 def test_a_client_is_told_what_goes_into_its_sysfs(lab, host):
@@ -159,7 +159,7 @@ def test_the_second_port_of_an_adapter_is_a_place_of_its_own(tmp_path, monkeypat
             _, data = program.ask(Control.GET_PORTINFO, b"\0")
             assert PortInfo.local_port_num.get(data) == port
             program.send(smp(0x11, port))
-            assert NodeInfo.local_port_num.get(program.receive()[1], 64) == port  # it came in by the switch's
+            assert NodeInfo.local_port_num.get(program.receive()[1], 64) == port  # the request's input port
 
 
 def test_more_than_ten_programs_attach_and_each_gets_its_own_answers(lab):
@@ -179,14 +179,14 @@ def test_mad_without_a_route_times_out(host):
 
 def test_a_request_that_a_program_never_answers_comes_back_as_timed_out(lab, host):
     manager = Program(lab).attach("h2", is_sm=True)
-    host.send(smp(0x20, 1, 2, tid=6))  # SMInfo, to who hears and is silent
+    host.send(smp(0x20, 1, 2, tid=6))  # SMInfo, to a client that receives but does not answer
     assert manager.receive()[1][16:18] == b"\0\x20"
     status, mad = host.receive()
     assert (status, mad[12:16]) == (110, b"\0\0\0\6")
 
 
 def test_an_administrator_that_needs_longer_than_libibmad_waits_is_heard(tmp_path, monkeypatch):
-    """The lab sends the request back meanwhile."""
+    """The lab returns the request as timed out before that."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     monkeypatch.setattr("weft.lab.ibsim.ANSWER_S", 0.0)
     with (
@@ -209,7 +209,7 @@ def test_an_administrator_that_needs_longer_than_libibmad_waits_is_heard(tmp_pat
 
 
 def test_reports_reach_who_has_just_sent_something(tmp_path, monkeypatch):
-    """A manager that came by another way, as OpenSM by weft's preload, sits at the same port and reports twice."""
+    """A manager with another protocol, as OpenSM with weft's preload, is at the same port and reports twice."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     with (
         Lab(route(weft.load("star:hosts=2")).fabric, f"server-{os.getpid()}-{next(_NUMBER)}") as lab,
@@ -231,7 +231,7 @@ def test_reports_reach_who_has_just_sent_something(tmp_path, monkeypatch):
 
 
 def test_answers_of_programs_find_who_asked(lab, host):
-    """Two at one port ask with the same transaction id; a manager elsewhere answers the second first."""
+    """Two programs at one port use the same transaction ID; a manager on another host answers the second first."""
     manager, other = Program(lab).attach("h2", is_sm=True), Program(lab).attach("h1")
     requests = []
     for program, mark in ((host, b"one"), (other, b"two")):
@@ -240,14 +240,14 @@ def test_answers_of_programs_find_who_asked(lab, host):
         program.send(bytes(mad))
         requests.append(bytearray(manager.receive()[1]))
     for mad in reversed(requests):
-        mad[3:5] = b"\x81\x80"  # a response, on its way back
+        mad[3:5] = b"\x81\x80"  # a response
         manager.send(bytes(mad))
     assert host.receive()[1][64:67] == b"one"
     assert other.receive()[1][64:67] == b"two"
 
 
 def test_an_answer_goes_by_the_p_key_of_the_question(tmp_path, monkeypatch):
-    """ibsim's protocol knows none: a manager whose first one is a tenant's answers hosts of the default partition."""
+    """ibsim's protocol has no P_Key: a manager whose first key is a tenant's must answer the default partition."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     with Lab(route(weft.load("star:hosts=2")).fabric, f"server-{os.getpid()}-{next(_NUMBER)}") as lab:
         activate(lab.subnet.devices)
@@ -263,7 +263,7 @@ def test_an_answer_goes_by_the_p_key_of_the_question(tmp_path, monkeypatch):
 
 
 def test_a_client_that_does_not_read_holds_nobody_up(lab, host):
-    """Data that do not fit into its socket are queued, and arrive when it reads."""
+    """Data that do not fit into its socket are queued and arrive when it reads."""
     lazy, count = Program(lab).attach("h2"), 2000
     lab.server.clients[lazy.number].socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 14)
     for number in range(count):
@@ -287,7 +287,7 @@ def test_is_sm_is_set_and_cleared_and_two_managers_do_not_share_a_port(lab, host
     assert not is_manager()
 
 
-# -- wrong --
+# -- invalid requests --
 
 
 def test_wrong_names_kinds_and_numbers_are_refused(lab, host):
@@ -315,7 +315,7 @@ def test_a_carrier_learns_that_the_lab_has_too_many_open_files(lab):
             with contextlib.suppress(OSError):
                 while True:
                     files.append(os.dup(0))
-            for file in files[-2:]:  # for the two sockets of the carrier, which lives in the lab's process here
+            for file in files[-2:]:  # for the two sockets of the carrier, which is in the lab's process
                 os.close(file)
             del files[-2:]
             with pytest.raises(ConfigError, match="at node 'h2': Too many open files; close programs"):
@@ -333,8 +333,8 @@ def test_garbage_is_counted_logged_once_and_the_lab_goes_on(lab, host, caplog):
         for _ in range(300):
             host.control.send(chance.randbytes(chance.choice([0, 1, 79, 80, 81, 200])))
             host.data.send(chance.randbytes(chance.choice([0, 1, 32, 287, 289, 500])))
-        assert answers(host)  # behind all of the data
-        assert host.ask(Control.GET_NODEINFO)[0] == Control.GET_NODEINFO  # and behind all of the control requests
+        assert answers(host)  # after all of the data
+        assert host.ask(Control.GET_NODEINFO)[0] == Control.GET_NODEINFO  # and after all of the control requests
     counts = lab.errors.counts
     assert counts["a control datagram is none"] == 300
     assert counts["a data datagram has the wrong size"] == 300
@@ -342,7 +342,7 @@ def test_garbage_is_counted_logged_once_and_the_lab_goes_on(lab, host, caplog):
 
 
 def test_mads_of_random_bytes_are_answered_or_come_back(lab, host):
-    """Every one with a method that wants an answer gets one, or its timeout; none breaks an agent."""
+    """Each MAD whose method requires an answer gets one, or its timeout; none makes an agent fail."""
     chance = random.Random(2)
     for number in range(2000):
         mad = bytearray(chance.randbytes(256))
@@ -399,7 +399,7 @@ def test_an_error_in_the_server_itself_is_logged_and_the_lab_goes_on(lab, host, 
 
 @pytest.mark.parametrize("by", ["its process", "its socket"])
 def test_a_client_that_is_killed_is_noticed_and_is_no_manager_any_more(lab, host, by, monkeypatch):
-    """No message to it is needed: the kernel reports it, or, where processes cannot be watched, its socket is gone."""
+    """No message to it is needed: the kernel reports its end, or, if it cannot watch processes, its socket is gone."""
     if by == "its process":
         lab.server.call(lambda: setattr(lab.server, "_check_at_s", float("inf")))
     else:
@@ -427,9 +427,9 @@ def test_a_client_that_is_killed_is_noticed_and_is_no_manager_any_more(lab, host
 
 
 def test_a_mad_for_a_class_that_a_program_does_not_speak_is_not_forced_on_it(lab, host):
-    """libumad2sim would die of it: the sender hears a timeout instead, and a listener gets it if there is one."""
+    """libumad2sim would crash: the sender gets a timeout instead, and a registered listener gets the MAD."""
     asker = Program(lab).attach("h1")
-    assert answers(asker)  # it speaks in class 0x81
+    assert answers(asker)  # it uses class 0x81
     ping = smp(0, mgmt_class=MgmtClass.OPENIB_PING)
     host.send(ping)  # to its own port
     assert host.receive()[0] == 110
@@ -444,13 +444,13 @@ def test_a_datagram_has_the_size_that_ibsim_has():
 
 
 def test_a_server_that_has_ended_can_be_told_to_end():
-    """Its loop may see the word before it is woken."""
+    """Its loop may read the flag before it is woken."""
     server = Server(Subnet(weft.load("star:hosts=2")), f"ended-{os.getpid()}")
     server.close()
     server.stop()
 
 
-# -- others --
+# -- other clients --
 
 
 def test_only_who_attached_a_client_may_end_it(lab, host):
@@ -462,13 +462,13 @@ def test_only_who_attached_a_client_may_end_it(lab, host):
 
 
 def test_a_request_that_is_repeated_keeps_nobody_else_waiting(lab, host):
-    """Both to a manager that is silent."""
+    """Both clients send to a silent manager."""
     Program(lab).attach("h2", is_sm=True)
     other = Program(lab).attach("h3")
     host.send(smp(0x20, 1, 2, tid=6))
     other.send(smp(0x20, 1, 2, tid=8))
     other.data.settimeout(0.25)
-    for _ in range(240):  # a minute, where a second is enough
+    for _ in range(240):  # a minute at most; a second is enough
         host.send(smp(0x20, 1, 2, tid=6))
         try:
             status, mad = other.receive()
@@ -476,7 +476,7 @@ def test_a_request_that_is_repeated_keeps_nobody_else_waiting(lab, host):
             continue
         break
     assert (status, mad[12:16]) == (110, b"\0\0\0\x08")
-    assert host.receive()[0] == 110  # and it hears that nobody answers, however often it asks
+    assert host.receive()[0] == 110  # each repeated request times out
 
 
 def test_mads_for_a_program_that_never_reads_are_lost_and_counted(lab, host, monkeypatch):
@@ -496,7 +496,7 @@ def test_mads_for_a_program_that_never_reads_are_lost_and_counted(lab, host, mon
 
 
 def test_client_of_another_user_is_removed_at_its_first_mad(lab, host, monkeypatch):
-    """Another user may have taken the name of a client that died as it attached."""
+    """Another user may have taken the socket name of a client that died while it attached."""
     stranger = runtime.Credentials(os.getpid(), 54_321, 54_321)
     monkeypatch.setattr(runtime, "sender", lambda ancillary: stranger)
     host.send(smp(0x11))

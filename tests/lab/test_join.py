@@ -1,4 +1,4 @@
-"""Machines that join a lab as hosts: who may, as whom, what their programs can do, and what a cut does to them."""
+"""Machines that join a lab as hosts: permission, the joined host, its programs, and cut connections."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def cable(lab) -> Iterator[Cable]:
 
 @pytest.fixture
 def join(lab, warm, tmp_path) -> Join:
-    """`weft join`, to its end."""
+    """A function that runs `weft join` to its end."""
 
     def run(*words: str, address: str = "", token: str = "", status: int = 0) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(
@@ -89,7 +89,7 @@ def guests(lab: Lab) -> list[tuple[str, bool]]:
     return [(item["host"], item["is_cut"]) for item in lab.state()["join"]["hosts"]]
 
 
-# -- who may ----------------------------------------------------------------------------------------------------------
+# -- permission -------------------------------------------------------------------------------------------------------
 
 
 def test_a_program_is_run_as_the_host_and_its_status_is_the_commands(lab, join):
@@ -157,7 +157,7 @@ def test_absent_lab_is_reported(join):
 
 
 def test_server_must_know_the_token_too(lab, join):
-    """A thief's lab says welcome to everybody."""
+    """An impostor's lab would accept every client."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def answer() -> None:
@@ -213,11 +213,11 @@ def test_a_lab_listens_at_addresses_of_its_machine_alone(lab):
         assert other.state()["join"] is None
 
 
-# -- as whom ----------------------------------------------------------------------------------------------------------
+# -- the joined host --------------------------------------------------------------------------------------------------
 
 
 def ask_umad(path: str, kind: int, *, host: str, number: int = 0) -> tuple[int, bytes, socket.socket]:
-    """A question of preload.c's, and what is answered."""
+    """Send a request as preload.c does; return the status, the answer and the connection."""
     connection = socket.socket(socket.AF_UNIX)
     connection.settimeout(PATIENCE_S)
     connection.connect(path)
@@ -228,7 +228,7 @@ def ask_umad(path: str, kind: int, *, host: str, number: int = 0) -> tuple[int, 
 
 
 def test_a_joined_machine_acts_as_its_host_alone(lab):
-    """Whatever its programs say."""
+    """Other hosts named in its programs' requests are ignored."""
     with joined(invitation(lab, "h3")) as guest:
         variables = guest.environment()
         status, output, line = ask_umad(variables["WEFT_SOCKET"], layouts.Question.GET_PORT, host="h5", number=1)
@@ -250,7 +250,7 @@ def test_a_joined_machine_acts_as_its_host_alone(lab):
 
 
 def test_no_memory_is_shared_with_another_machine(lab):
-    """Neither way; hosts of the lab share theirs as before."""
+    """In neither direction; hosts of the lab still share theirs."""
 
     def is_granted(door: str, host: str, far: str) -> bool:
         line = Line(door)
@@ -317,7 +317,7 @@ def test_a_cut_pulls_the_cable_and_programs_go_on_when_the_connection_is_back(la
 
 @pytest.mark.parametrize("writes_state", [True, False])
 def test_a_port_that_flaps_is_reported_held_down_until_it_is_active(tmp_path, capfd, monkeypatch, writes_state):
-    """The lab reads the end of the time from the state file of weft's manager; other managers do not publish it."""
+    """The lab reads the end of the hold time from the state file of weft's manager; others do not publish it."""
     monkeypatch.setattr(server, "ACTIVATION_S", PATIENCE_S if writes_state else 0.0)
     with Lab(weft.load("fat-tree:hosts=8,radix=4"), f"f{os.getpid()}") as flapping:
         folder = runtime.private_folder(runtime.folder() / f"{flapping.name}.cache")
@@ -380,7 +380,7 @@ def test_silence_is_a_cut(lab, monkeypatch):
 
 
 def test_programs_end_with_the_lab(warm, tmp_path):
-    """It says good-bye: nobody waits."""
+    """The lab announces its end, so no program waits."""
     with Lab(weft.load("fat-tree:hosts=8,radix=4"), f"m{os.getpid()}") as other:
         gate = other.accept_joins("127.0.0.1:0")
         code = "import sys; print('up', flush=True); sys.stdin.read()"

@@ -1,4 +1,4 @@
-"""The connection of a joined host: nothing of a stream is lost by cuts, and nothing that is not signed gets in."""
+"""The connection of a joined host: cuts lose no data of a stream, and unsigned data are refused."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_a_frame_that_is_too_long_is_refused_before_it_has_come():
 
 
 class Pair:
-    """Two sessions, and programs at both ends of streams: `near` opened them."""
+    """A pair of sessions, and programs at both ends of streams; `near` opened them."""
 
     def __init__(self) -> None:
         self.cuts: list[str] = []
@@ -268,7 +268,7 @@ def test_proof_is_valid_for_one_handshake_only():
 
 
 def play(lines: bytes, answer: Callable[[bytes], bytes]) -> socket.socket:
-    """Somebody who says this, and to what is said then that."""
+    """Return a socket whose peer sends these lines, then the answer to the received data."""
     local, present = socket.socketpair()
     local.settimeout(PATIENCE_S)
 
@@ -320,7 +320,7 @@ def test_no_stranger_disturbs_a_lab(lab, noise):
 
 
 def test_silent_connections_keep_no_host_out_and_are_not_kept_without_limit(lab):
-    """The oldest goes when another comes."""
+    """At the limit the oldest is closed for a new one."""
     host, _, port = lab.join_server.address.rpartition(":")
     with contextlib.ExitStack() as stack:
         silent = [

@@ -1,4 +1,4 @@
-"""A joined host in a folder: what programs of another container find there, and how it begins and ends."""
+"""A joined host in a shared folder: its contents for programs of another container, its start and its end."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_the_end_of_the_lab_ends_it_with_a_failure(lab, start, tmp_path):
 
 
 def test_environment_of_one_that_was_killed_goes_before_the_next_has_joined(start, tmp_path):
-    """A probe would call the host joined."""
+    """Otherwise a probe would report the host as joined."""
     folder = tmp_path / "host"
     folder.mkdir(mode=0o700)
     (folder / "env").touch()

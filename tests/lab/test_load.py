@@ -1,4 +1,4 @@
-"""A steady load and ill cables in a running lab, under weft's own subnet manager."""
+"""A steady load and degraded cables in a running lab, under weft's own subnet manager."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def shared():
 
 @pytest.fixture
 def lab(shared):
-    """Whole, under no load, and counted from 0."""
+    """The shared lab without faults and load, with counters at 0."""
     running, _ = shared
     running.fix()
     running.unload()
@@ -110,14 +110,14 @@ def test_time_passes_by_itself(lab):
 
 
 def test_a_clock_that_has_been_told_to_end_is_followed_by_another(lab):
-    lab._load._clock = threading.current_thread()  # it has not ended yet
+    lab._load._clock = threading.current_thread()  # its thread has not ended yet
     before = lab.load_state()["seconds"]
     lab.load(EVERYBODY, speed=600)
     wait_until(lambda: lab.load_state()["seconds"] > before, "a tick")
 
 
 def test_by_the_clock_of_the_lab_no_port_sends_more_than_its_line_carries(lab):
-    """A hundred times as fast as ours; when nothing is simulated any more, it goes on as ours does."""
+    """Simulated time runs a hundred times faster than real time, and at real speed when the simulation ends."""
     lab.load("train=ring@50%", speed=100)
     with closing(IbsimCarrier("h2", lab.sockname)) as carrier:
         poller = Poller(carrier, clock=lab.now_s)
@@ -195,7 +195,7 @@ def test_error_correction_counts_more_on_a_bad_cable_and_spreads_over_its_lanes(
 
 
 def test_a_fabric_has_a_past_only_if_it_is_given_one():
-    """Cables were moved before anybody watched; who watches when a load begins would take that for news."""
+    """Cables were replaced before the monitor started; a monitor that starts with the load would report them as new."""
     with Lab(weft.load("fat-tree:hosts=128,radix=16"), "load-past") as old:
         old.load({"name": "a", "pattern": "ring", "hosts": ["h1", "h2"]}, speed=0)
         assert not old.fabric.counters.any()

@@ -1,4 +1,4 @@
-"""A lab says in names of ports and cables why nothing arrives any more."""
+"""A lab explains with names of ports and cables why packets are lost."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def why(lab: Lab, p_key: int = P_KEY) -> str:
 
 
 def without_route(lab: Lab, switch: str, host: str) -> Callable[[], None]:
-    """Returns what puts it back."""
+    """Remove a switch's route to a host; return the function that restores it."""
     devices = lab.subnet.devices
     row, lid = devices.row[lab.fabric[switch].index], devices.lid(slot(lab, host))
     before = int(devices.tables.lft[row, lid])

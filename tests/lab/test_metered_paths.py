@@ -1,4 +1,4 @@
-"""MeteredPaths: granted where the way is clean, taken back before anything changes, counted as packets are."""
+"""MeteredPaths: granted for clean paths, revoked before any change, counted like packets."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def lab():
 
 @pytest.fixture
 def ends(lab, monkeypatch):
-    """Two hosts far apart."""
+    """A pair of hosts on different leaves."""
     h1, h8 = Host(lab, "h1", monkeypatch), Host(lab, "h8", monkeypatch)
     yield h1, h8
     h1.close()
@@ -45,7 +45,7 @@ def passage(host: Host, qp):
 
 
 def counted(lab):
-    """Data packets; MADs are counted elsewhere until somebody asks."""
+    """Return the counters of data packets, without MADs, whose counts are added on a query."""
     return lab.server.call(lambda: (lab.metered_paths.collect(), lab.fabric.counters[:, TRAFFIC].copy())[1])
 
 
@@ -144,7 +144,7 @@ def test_a_meter_that_says_nonsense_breaks_nothing(lab, ends):
 
 
 def test_late_counts_of_a_refused_path_reach_the_ports(lab, ends):
-    """A request in progress is counted after its path was closed, and after the lab refused to open it again."""
+    """A request in progress is counted after its path was closed, and after the lab refused to reopen it."""
     h1, h8 = ends
     item, _ = pair(e.IBV_QPT_RC, h1, h8)
     meter, before, slot = passage(h1, item).meter, counted(lab), lab.fabric["h1/1"].slot
@@ -159,7 +159,7 @@ def test_late_counts_of_a_refused_path_reach_the_ports(lab, ends):
 
 @pytest.mark.parametrize("wrong", [{"lid": 0xBFFF}, {"sl": 99}], ids=["no route", "no SL"])
 def test_a_meter_is_closed_and_counted_while_the_lab_refuses_its_path(lab, ends, wrong):
-    """A question whose answer came too late is asked again, and the first may have opened the meter."""
+    """A request whose answer is late is repeated, and the first one may have opened the meter."""
     h1, h8 = ends
     item, _ = pair(e.IBV_QPT_RC, h1, h8)
     meter, grants, before = passage(h1, item).meter, h1.ctx.adapter.carrier.grants, counted(lab)

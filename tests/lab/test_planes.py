@@ -88,7 +88,7 @@ def test_plane_ports_have_one_guid_and_switches_their_own():
 
 
 def test_sysfs_pairs_devices_as_libibumad_does(lab):
-    """Devices that share a port GUID are a pair: that with the SMI disabled is the GSI device."""
+    """Devices with the same port GUID are a pair: the one with its SMI disabled is the GSI device."""
     files = lab.sysfs("h2")["files"]
     pairs: dict[str, dict[str, str]] = defaultdict(dict)
     for path, text in files.items():
@@ -122,7 +122,7 @@ def test_ports_without_a_name_are_those_of_the_smi_device(lab):
 
 
 def test_a_port_of_a_plane_is_a_device_with_that_port_alone(lab):
-    """OpenSM binds by port GUID, and the ports of all planes have the same."""
+    """OpenSM binds by port GUID, which is the same for the ports of all planes."""
     devices = lab.subnet.devices
     (adapter,) = adapters_of(devices, "h1/2")
     assert (adapter.name, adapter.role, adapter.first_port, adapter.last_port) == ("smi0", Role.SMI, 2, 2)
@@ -161,7 +161,7 @@ def test_simulated_traffic_takes_turns_over_planes_and_avoids_a_dead_one(lab):
 
 
 def test_load_moves_to_the_planes_that_are_left(lab):
-    """At half of the line rate one plane carries all; at the whole rate a dead one costs half."""
+    """At half of the line rate one plane carries everything; at the full rate a dead plane costs half."""
 
     def rates(share: str) -> tuple[float, float, float]:
         (job,) = lab.load(f"ring=ring@{share}", speed=0)["jobs"]
@@ -235,7 +235,7 @@ def test_packets_take_turns_over_planes_that_lead_to_the_destination(lab):
 
 
 def test_a_timed_path_has_the_rate_of_all_planes_that_are_left(monkeypatch):
-    """Bandwidth falls by one share: half of two planes."""
+    """Bandwidth falls by one plane's share: half of two planes."""
     warm_up(Options())
     load_shm_paths()
     with both(f"timed{time.monotonic_ns() % 10**9}", timed=True) as up:

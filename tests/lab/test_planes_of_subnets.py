@@ -42,7 +42,7 @@ def lab() -> Iterator[Lab]:
 
 
 def reaching(lab: Lab, plane: int) -> int:
-    """Return how many administrators of a plane know the other subnet."""
+    """Return the number of administrators of a plane that know the other subnet."""
     near, far = (lab.managers[subnet, plane] for subnet in (1, 2))
     return knows(near, PREFIXES[1]) + knows(far, PREFIXES[0])
 
@@ -76,7 +76,7 @@ def test_packets_to_another_subnet_take_turns_over_planes(lab, hosts):
 
 @pytest.mark.parametrize("dead", ["p1-router1/2", "p1-router1/1", "p2-router1/2"])
 def test_a_plane_without_a_router_costs_no_connection(lab, hosts, dead):
-    """The administrator of the second plane is asked for a path that the first does not know any more."""
+    """A path that the first plane's administrator no longer has is requested from the second plane's."""
     near, far = hosts
     qp, far_qp = pair(e.IBV_QPT_RC, near, far, is_global=True)
     exchange(near, far, qp, far_qp, b"both planes")

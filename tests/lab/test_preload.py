@@ -1,4 +1,4 @@
-"""The preload is compiled once, and done without where there is no compiler."""
+"""The preload is compiled once; without a compiler the lab works without it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names of labs, and the lab that a command means."""
+"""Names of labs, and the selection of a command's lab."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The subnet manager beside a lab: it waits for one that has much to do, and who waits for it hears of its end."""
+"""The subnet manager process of a lab: it waits for a busy lab, and its waiting clients learn of its end."""
 
 from __future__ import annotations
 

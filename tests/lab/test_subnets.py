@@ -170,7 +170,7 @@ def test_router_port_that_goes_down_is_named_and_its_subnet_is_unknown_until_it_
             "at router1/1 a packet comes no further: the router has no Active port in the subnet of its DGID"
         )
         wait_until(lambda: not knows(lab.first, PREFIXES[1]))
-        other = Host(lab, "s1-h1", monkeypatch)  # has asked for no path yet
+        other = Host(lab, "s1-h1", monkeypatch)  # without a path record yet
         assert "knows no path to fec0:" in other.ctx.hardware.wrong_address(far.address(is_global=True))
         other.close()
         lab.fix()
@@ -204,7 +204,7 @@ def sent_packets(lab: Lab, port: str) -> int:
 
 
 def test_simulated_traffic_crosses_the_router_and_counts_at_its_ports(lab):
-    """Every host sends 100 packets to every other: the router passes on those of four pairs in each direction."""
+    """Every host sends 100 packets to every other: the router forwards those of four pairs in each direction."""
     with both(lab):
         before = sent_packets(lab, "router1/1"), sent_packets(lab, "router1/2")
         report = lab.traffic("all-to-all", 100 * 4096)
@@ -217,7 +217,7 @@ def test_simulated_traffic_crosses_the_router_and_counts_at_its_ports(lab):
 
 
 def test_group_that_hosts_of_two_subnets_join_reaches_those_of_the_sender_alone(lab, monkeypatch):
-    """Both managers accept the join of one MGID with site-local scope, and say that the group ends at the router."""
+    """Both managers accept the join of one MGID with site-local scope, and report that the group ends at the router."""
     mgid = 0xFF15 << 112 | 0xA01C << 96 | 0x77
     with both(lab) as second, hosts(lab, monkeypatch) as (near, far):
         ends = [host.qp(e.IBV_QPT_UD) for host in (near, far)]
@@ -241,7 +241,7 @@ def test_group_that_hosts_of_two_subnets_join_reaches_those_of_the_sender_alone(
 
 
 def test_load_of_pairs_in_two_subnets_shares_the_router(lab):
-    """Four hosts in a ring over both subnets: two flows cross the router, one each way; two stay."""
+    """Four hosts in a ring over both subnets: two flows cross the router, one in each direction; two stay."""
     with both(lab):
         state = lab.load("ring=ring:s1-h1,s1-h2,s2-h1,s2-h2@50%", speed=0)
         (job,) = state["jobs"]

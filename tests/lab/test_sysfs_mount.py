@@ -1,4 +1,4 @@
-"""A program on a host of a lab finds its adapters in /sys, with what this machine has; and nobody else does."""
+"""A program on a host of a lab finds its adapters in /sys, beside this machine's devices; other programs do not."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_a_program_that_runs_beside_has_it_too_and_is_told_signals(lab, tmp_path
 
 @pytest.mark.skipif(shutil.which("setpriv") is None, reason="no setpriv of util-linux")
 def test_other_users_see_them_in_a_user_namespace(lab, tmp_path):
-    """Root without the right to mount stands for everybody else."""
+    """Root without the right to mount stands in for other users."""
     (tmp_path / "tree").write_text(json.dumps(lab.sysfs("h2")))
     less = ["setpriv", "--bounding-set=-sys_admin", "--inh-caps=-sys_admin"] if os.geteuid() == 0 else []
     need_mounts(*less)

@@ -1,4 +1,4 @@
-"""The /sys of a host in a lab describes its adapters with the paths and words of Linux."""
+"""The /sys of a host in a lab describes its adapters with Linux's paths and formats."""
 
 from __future__ import annotations
 

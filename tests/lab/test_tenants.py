@@ -1,4 +1,4 @@
-"""Partitions keep tenants apart: by the keys that the subnet manager wrote, at switches and at ports."""
+"""Partitions isolate tenants by the subnet manager's keys, at switches and at ports."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ from weft.verbs.pyverbs.wr import SGE, SendWR
 from weft.wire.mad import Method
 from weft.wire.sa import SaAttribute, SaMad
 
-RED, BLUE = ("h2", "h5", "h6"), ("h3", "h4", "h7", "h8")  # h1 has the subnet manager, whom all may hear
-ATTEMPTS, BATCH = 10_016, 32  # for each of two ways to enforce: each way across a hundred times
+RED, BLUE = ("h2", "h5", "h6"), ("h3", "h4", "h7", "h8")  # h1 has the subnet manager, which all can reach
+ATTEMPTS, BATCH = 10_016, 32  # for each kind of enforcement: each pair a hundred times
 
 
 @pytest.fixture(params=["both", "off"])
 def enforce(request) -> str:
-    """Enforce partitions in switches, or in ports only."""
+    """The place of enforcement: in switches, or in ports only."""
     return request.param
 
 
@@ -96,7 +96,7 @@ def test_a_tenant_reaches_its_own_and_nobody_else(lab, enforce, monkeypatch):
 
 
 class Direct:
-    """A line without a socket: the lab is called in this thread."""
+    """A connection without a socket: the lab is called in this thread."""
 
     is_down = is_closed = False
 
@@ -148,9 +148,9 @@ class DirectHost(Host):
 
 @pytest.mark.slow
 def test_20_000_attempts_across_tenants_deliver_nothing(enforce, tmp_path, monkeypatch):
-    """Datagrams to the right queue pairs with the right Q_Key, by any P_Key that the sender has."""
+    """Datagrams go to the right queue pairs with the right Q_Key, by any P_Key of the sender."""
     with tenants("star:hosts=8", enforce, tmp_path) as lab:
-        pass  # its tables stay, and nobody else uses it: from here on it is called in this thread
+        pass  # tables stay, and the lab is called only in this thread now
     hosts = {name: DirectHost(lab, name, monkeypatch) for name in (*RED, *BLUE)}
     ends = {name: [listening(host, index) for index in range(2)] for name, host in hosts.items()}
     handles = {(a, b): AH(hosts[a].pd, attr=hosts[b].address()) for a in hosts for b in hosts}
@@ -194,7 +194,7 @@ INTENT = {"tenant": {"red": {"hosts": ["h[2-3]"]}, "blue": {"hosts": ["h[4-5]"],
 
 
 def pingpong(lab: Lab, client: str, server: str, folder: Path) -> tuple[int, str]:
-    """The client's status, and all that it said."""
+    """Return the client's status and its output."""
     words = ("ibv_rc_pingpong", "-p", str(free_port()), "-n", "20")
     folder.mkdir()
     serving = lab.start(server, *words, folder=folder)
@@ -208,7 +208,7 @@ def pingpong(lab: Lab, client: str, server: str, folder: Path) -> tuple[int, str
 
 
 def test_programs_that_choose_no_key_use_their_tenants(tmp_path, monkeypatch):
-    """An exclusive tenant's key is at index 0, and Default's behind it: what asks the subnet manager finds that."""
+    """An exclusive tenant's key is at index 0, and Default's after it: queries to the subnet manager use the latter."""
     state = tmp_path / "sm.json"
     name = f"t{time.monotonic_ns() % 10**12}"
     with Lab(weft.load("star:hosts=5"), name) as lab, managed(lab, state_file=state):
@@ -220,10 +220,10 @@ def test_programs_that_choose_no_key_use_their_tenants(tmp_path, monkeypatch):
         status, output = pingpong(lab, "h4", "h2", tmp_path / "across")
         assert (status != 0, "retry exceeded" in output) == (True, True), output
         group, own = group_of(0xFFFF << 32 | 0xE0010203, 0x8001), int.from_bytes(red.ctx.query_gid(1, 0).raw, "big")
-        assert red.ctx.adapter.carrier.join(group, own) == group  # asked for by Default's key, not by index 0
-        with closing(IbsimCarrier("h3", lab.sockname)) as door:  # ibsim's protocol names no P_Key at all
+        assert red.ctx.adapter.carrier.join(group, own) == group  # requested with Default's key, not index 0
+        with closing(IbsimCarrier("h3", lab.sockname)) as door:  # ibsim's protocol has no P_Key
             manager = Address(lab.subnet.devices.lid(lab.fabric["h1/1"].slot))
             question = SaMad.pack(method=Method.GET, attribute_id=SaAttribute.CLASS_PORT_INFO)
             assert ask(door, question, manager, timeout_ms=int(PATIENCE_S * 1000), retries=0) is not None
-        # h3 to h4; h1 is the subnet manager's, whom all reach in Default.
+        # h3 to h4; h1 has the subnet manager, which all reach in Default.
         assert lab.traffic("shift", 4096)["without_path"] == 1

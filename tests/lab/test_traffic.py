@@ -1,4 +1,4 @@
-"""Data of the packet engine in a running lab: on its tables, and into its counters."""
+"""Data of the packet engine in a running lab, with its tables and its counters."""
 
 from __future__ import annotations
 
@@ -91,10 +91,10 @@ def test_unknown_names_are_refused_by_name(lab):
         lab.traffic(paths="zigzag")
 
 
-# -- a lab that carries traffic goes on serving ------------------------------------------------------------------------
+# -- a lab serves requests during traffic ------------------------------------------------------------------------------
 
 ENDLESS_BYTES = 200 * 1000**3  # a permutation of it takes hours
-MADS_BYTES = 10_000_000  # more than all that is asked and answered; a message has more
+MADS_BYTES = 10_000_000  # more than all requests and answers; less than a message
 
 
 def end(*_: int) -> None:
@@ -102,7 +102,7 @@ def end(*_: int) -> None:
 
 
 def test_commands_are_answered_while_the_kernel_runs(lab, monkeypatch):
-    """The whole run is one call of the kernel: what is answered before it ends is answered beside it."""
+    """The whole run is one call of the kernel: answers before its end are given at the same time."""
     from weft.sim.packet import parallel
 
     running, run_events = threading.Event(), parallel.run_events
@@ -139,7 +139,7 @@ def test_progress_is_told_and_who_asked_can_end_it(lab):
 
 
 def test_tables_that_change_meanwhile_change_nothing(lab):
-    """It runs on those of the moment when it began."""
+    """The run uses the tables at its start."""
 
     def wipe(*_: int) -> None:
         lab.fabric.tables.lft[:] = 255
@@ -195,7 +195,7 @@ def test_a_lab_that_does_not_come_to_it_says_so_and_does_not_do_it_later(monkeyp
 
 
 def test_a_lab_that_is_at_it_is_waited_for(monkeypatch):
-    """Whatever it takes: who was told that it failed would do it again."""
+    """A client that got an error would repeat the command, so there is no timeout."""
     monkeypatch.setattr(event_loop, "_TIMEOUT_S", 0.01)
     waiting, begun, may_end = event_loop.Calls(), threading.Event(), threading.Event()
 
@@ -214,7 +214,7 @@ def test_a_lab_that_is_at_it_is_waited_for(monkeypatch):
         lab.start()
         assert begun.wait(PATIENCE_S)
         try:
-            with pytest.raises(TimeoutError):  # ten times its patience
+            with pytest.raises(TimeoutError):  # ten times its timeout
                 answer.result(0.1)
         finally:
             may_end.set()
@@ -234,7 +234,7 @@ def _until_begun(waiting: event_loop.Calls, work: Callable[[], str], begun: thre
 
 
 def test_a_host_sends_no_faster_than_its_path(monkeypatch):
-    """It is told so: else its packets would fill the switch's buffer and wait for credits."""
+    """It learns the path's rate: otherwise its packets would fill the switch's buffer and wait for credits."""
     fabric = faults.slow(weft.load("star:hosts=3"), "h3/1", "1xSDR")
     with Lab(fabric) as lab, managed(lab):
         lab.traffic("shift", 100_000)

@@ -1,4 +1,4 @@
-"""RDMA programs through a lab: by the tables that the subnet manager wrote, counted at every port, or not at all."""
+"""RDMA programs in a lab: by the subnet manager's tables, counted at every port, or dropped."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from weft.wire.headers import BTH, DETH, LRH, Opcode
 
 
 def way_between(lab, start: str, end: str) -> tuple[int, ...]:
-    """Slots by which packets leave."""
+    """Return the output slots of a path."""
     slot, lid = lab.fabric[f"{start}/1"].slot, lab.subnet.lid(lab.fabric[f"{end}/1"].slot)
     result = clean_path(lab.subnet.devices, slot, lid, sl=0, p_key=0xFFFF, mtu_bytes=1024)
     assert result is not None
@@ -37,7 +37,7 @@ def way_between(lab, start: str, end: str) -> tuple[int, ...]:
 
 
 def events(host: Host) -> list[int]:
-    """That came until now."""
+    """Return the types of the events so far."""
     host.ctx.adapter.progress()
     return [host.ctx.events.popleft().event_type for _ in range(len(host.ctx.events))]
 
@@ -141,7 +141,7 @@ def test_a_report_of_a_wrong_key_counts_only_for_queue_pairs_of_the_program_itse
     for forged in (b"", bytes(34), packet(own)[:-1], packet(of_another_program)):
         line.report_bad_key(forged, is_q_key=False)
         line.report_bad_key(forged, is_q_key=True)
-    line.report_bad_key(packet(own), is_q_key=False)  # the last: all before it have been read when it is counted
+    line.report_bad_key(packet(own), is_q_key=False)  # the last: when it is counted, all before it were read
     wait_until(lambda: h6.ctx.query_port(1).bad_pkey_cntr > 0, "a P_Key violation")
     assert (h6.ctx.query_port(1).bad_pkey_cntr, h6.ctx.query_port(1).qkey_viol_cntr) == (1, 0)
 
@@ -174,7 +174,7 @@ def test_a_group_is_joined_at_the_subnet_administrator_and_reaches_all_members(l
     for host, qp in zip((sender, *members), ends, strict=True):
         host.connect(qp, host, qp)
         host.post_receive(qp, 100)
-        host.ctx.adapter.join(qp.core, group)  # h8 listens, but is no member
+        host.ctx.adapter.join(qp.core, group)  # h8 listens, but is not a member
     address = AHAttr(gr=GlobalRoute(dgid=GID.of(group.to_bytes(16, "big")), sgid_index=0), is_global=1)
     mlid = sender.ctx.hardware.address_vector(address).lid
     tables, leaves = lab.fabric.tables, [lab.fabric[name].index for name in ("leaf1", "leaf2", "leaf4")]
@@ -189,7 +189,7 @@ def test_a_group_is_joined_at_the_subnet_administrator_and_reaches_all_members(l
 
 
 def test_a_new_group_has_the_service_level_of_its_partition(tmp_path, monkeypatch):
-    """As rdma_cm does in Linux, by the partition's IPv4 broadcast group."""
+    """As with rdma_cm in Linux, from the partition's IPv4 broadcast group."""
     (tmp_path / "partitions.conf").write_text("Default=0x7fff, ipoib, sl=3 : ALL=full ;\n")
     options = {"partition_config_file": tmp_path / "partitions.conf", "qos": True}
     with Lab(weft.load("star:hosts=3"), f"v{time.monotonic_ns() % 10**12}") as lab, managed(lab, **options) as manager:
@@ -238,9 +238,9 @@ def test_packets_lost_at_a_broken_cable_are_sent_again_over_another_route(lab, h
 
 
 class Rounds:
-    """A clock for adapters that counts rounds in which each of them and the lab had its turn.
+    """A clock for adapters that counts rounds; in each, every adapter and the lab run once.
 
-    A timeout means that nothing came though everybody could have answered, and not that the machine was busy.
+    A timeout then means that no answer was sent, and not that the machine was busy.
     """
 
     def __init__(self, lab, monkeypatch, *hosts: Host) -> None:
@@ -249,14 +249,14 @@ class Rounds:
             monkeypatch.setattr(host.ctx.adapter, "clock", lambda: self.count / 1000)
 
     def completions(self, rounds: int = 100_000) -> list[int]:
-        """The status of the next completion of each."""
+        """Return the status of the next completion of each host."""
         result: list[list[int]] = [[] for _ in self.hosts]
         for _ in range(rounds):
             self.count += 1
             for host, done in zip(self.hosts, result, strict=True):
                 host.ctx.adapter.progress()
                 done += [wc.status for wc in host.cq.poll(1)[1]] if not done else []
-                for _ in range(2):  # after the second one all that was sent before the first is where it goes
+                for _ in range(2):  # after the second all packets sent before the first are delivered
                     self.lab.server.call(lambda: None)
             if all(result):
                 break
@@ -286,7 +286,7 @@ def test_a_bad_cable_costs_repetitions_and_shows_but_hurts_no_data(lab, hosts, m
 
 @pytest.mark.parametrize("size", [1 << 16, 1 << 17, 1 << 20])
 def test_a_read_that_ends_past_the_region_is_an_access_error(hosts, size):
-    """However long it is: one that is asked for in parts too."""
+    """This holds for any length, also if the READ is split."""
     h1, h8 = hosts("h1", "h8")
     item, _ = pair(e.IBV_QPT_RC, h1, h8, max_rd_atomic=4, max_dest_rd_atomic=4)
     with MR(h1.pd, size, ACCESS) as local, MR(h8.pd, size - 1, ACCESS) as present:
@@ -352,7 +352,7 @@ def status_of_send(host: Host, qp) -> int:
 
 
 def test_when_the_lab_goes_down_operations_end_and_the_way_out_is_said(monkeypatch):
-    """Also through shared memory: without a lab no port would count them."""
+    """Also for shared memory: without a lab no port would count them."""
     with running() as lab:
         h1, h2, cut_off = (Host(lab, name, monkeypatch) for name in ("h1", "h2", "h4"))
         pairs = [pair(e.IBV_QPT_RC, start, h2, timeout=8, retry_cnt=1) for start in (h1, h1, cut_off)]
@@ -372,7 +372,7 @@ def test_when_the_lab_goes_down_operations_end_and_the_way_out_is_said(monkeypat
 
 
 def test_a_program_that_does_nothing_hears_that_the_lab_is_gone(monkeypatch):
-    """Or its adapter would look at a line that has ended again and again, for the time of a whole core."""
+    """Otherwise its adapter would poll a closed connection and use a whole core."""
     with running() as lab:
         h1 = Host(lab, "h1", monkeypatch)
     wait_until(lambda: any(one.event_type == e.IBV_EVENT_PORT_ERR for one in list(h1.ctx.events)))

@@ -1,4 +1,4 @@
-"""`weft exec h1 python app.py`: programs for pyverbs, unchanged, as processes on hosts of a lab."""
+"""`weft exec h1 python app.py`: unmodified programs for pyverbs, as processes on hosts of a lab."""
 
 from __future__ import annotations
 

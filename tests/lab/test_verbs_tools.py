@@ -1,4 +1,4 @@
-"""perftest's and rdma-core's programs by their names on hosts of a lab, as `weft exec` runs them."""
+"""perftest's and rdma-core's programs by their names on hosts of a lab, by `weft exec`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A small subnet in this process, bare or brought up, on a clock that tests move."""
+"""A small subnet in this process, unconfigured or brought up, with a clock that tests advance."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _load_suite() -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     suite = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = suite  # dataclasses look their module up
+    sys.modules[spec.name] = suite  # dataclasses look up their module
     spec.loader.exec_module(suite)
     return suite
 
@@ -38,7 +38,7 @@ suite = _load_suite()
 
 @dataclass
 class Bench:
-    """A subnet with a program on h1: by name where tests speak of ports."""
+    """A subnet with a program on h1; ports are addressed by name."""
 
     spec: str | Fabric = "fat-tree:hosts=8,radix=4"
     host: str = "h1"
@@ -72,7 +72,7 @@ class Bench:
         return self.devices.lid(self.devices.first[self.node(name)] + (not self.devices.is_switch[self.node(name)]))
 
     def ask(self, path, method, attribute, modifier=0, data=b"", m_key=0):
-        """Status without direction, and the 64 bytes of the answer; None, b"" if none came."""
+        """Return the status without the direction bit and the 64 bytes of the answer; (None, b"") without one."""
         mad = suite.smp(bytes(path), method, attribute, modifier, data, m_key)
         answer = ask(self.carrier, mad, timeout_ms=10, retries=0)
         return (None, b"") if answer is None else (suite.status_of(answer), answer[64:128])
@@ -84,11 +84,11 @@ class Bench:
         return suite.put(self.carrier, bytes(path), record, modifier, m_key)
 
     def set_port(self, path, port=0, **changes):
-        """Change some fields of a port's PortInfo, with no key; the status."""
+        """Change some fields of a port's PortInfo, without an M_Key; return the status."""
         return self.put(path, suite.setting(self.get(path, PortInfo, port), **changes), port)
 
     def perf(self, to, method, attribute, record):
-        """Ask a node's performance agent; the answer in the same format."""
+        """Query a node's performance agent; return the answer in the same format."""
         mad = PlainMad.pack(mgmt_class=4, method=method, attribute_id=attribute, data=record.raw)
         answer = ask(self.carrier, mad, Address(self.lid(to)), timeout_ms=10, retries=0)
         assert answer is not None
@@ -105,7 +105,7 @@ class Bench:
 
 @pytest.fixture
 def bench() -> Bench:
-    """Powered, nobody has managed it."""
+    """A bench after power-up, not managed yet."""
     return Bench()
 
 

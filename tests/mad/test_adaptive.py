@@ -1,4 +1,4 @@
-"""Adaptive routing: what a switch is told is what the fabric's tables say."""
+"""Adaptive routing: settings of a switch become the fabric's tables."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ def turn(bench, on: int, **more: int) -> int:
 
 
 def entries(**by_lid: AdaptiveRoutingEntry) -> AdaptiveRoutingLinearForwardingTable:
-    """`l7=...` is the seventh of the block; the others are static."""
+    """Return a block with these entries, `l7=...` at index 7; the others are static."""
     return AdaptiveRoutingLinearForwardingTable(entry=[by_lid.get(f"l{at}", STATIC) for at in range(16)])
 
 
 def ports_to(bench, lid: int) -> list[int]:
-    """Return the ports of leaf1 to a LID; nothing where its forwarding table alone decides."""
+    """Return the ports of leaf1 to a LID; empty if only its forwarding table applies."""
     tables = bench.devices.tables
     row = tables.ar_group[tables.switch_row[bench.node("leaf1")], lid]
     return np.flatnonzero(tables.ar_ports[row]).tolist() if row >= 0 else []
@@ -54,7 +54,7 @@ def ports_to(bench, lid: int) -> list[int]:
 
 @pytest.fixture
 def told(running):
-    """leaf1 has two groups, sends LID 5 by the one and 6 by the other, and is on."""
+    """The bench with adaptive routing on leaf1: two groups, one for LID 5 and one for LID 6."""
     assert tell(running, GROUPS, AdaptiveRoutingGroupTable(group_0=mask(3, 4), group_1=mask(2, 3, 4))) == 0
     free, bound = (AdaptiveRoutingEntry(state=how, port=3, group=at) for at, how in enumerate((1, 0)))
     assert tell(running, LFT, entries(l5=free, l6=bound)) == 0
@@ -104,7 +104,7 @@ def test_a_group_that_changes_changes_all_its_lids(told):
 
 
 def test_the_plain_forwarding_table_turns_it_off_or_is_refused(told):
-    """That is what `no_fallback` is for."""
+    """`no_fallback` decides which."""
     plain = LinearForwardingTable(port=[3] * 64)
     turn(told, 1, no_fallback=1)
     before = told.devices.tables.lft.copy()

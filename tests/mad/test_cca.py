@@ -1,4 +1,4 @@
-"""Congestion control: settings are kept, each where it belongs, behind their own key."""
+"""Congestion control: each device stores its settings, protected by the CC_Key."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ SETTINGS = {
 
 
 def tell(bench, to, method, attribute, modifier=0, data=b"", key=0, version=2):
-    """Status and data; None if no answer came."""
+    """Send a congestion control MAD; return the status and the answer, or None without one."""
     mad = CcMad.pack(
         method=method, attribute_id=attribute, attribute_modifier=modifier, cc_key=key, data=data, class_version=version
     )
@@ -75,7 +75,7 @@ def test_switches_and_adapters_have_their_own_settings(running, which):
 
 
 def test_pkeys_are_not_touched(running):
-    """ibsim takes the class for subnet management and overwrites them."""
+    """ibsim mistakes the class for subnet management and overwrites them."""
     before = running.get([1, 3, 2, 1], PKeyTable)
     to, attribute, block, record = SETTINGS["adapter"]
     tell(running, to, SET, attribute, block, record.raw)

@@ -1,4 +1,4 @@
-"""Many requests as arrays: over the carrier in this process, their bookkeeping, and the datagrams that carry them."""
+"""Many requests as arrays: over the carrier in this process, their bookkeeping, and their datagrams."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_rows_come_back_in_their_order_and_zeros_where_none_came(bench):
     assert not answers[2].any()
     types = [NodeInfo.unpack(answers[row].tobytes(), 64).node_type for row in (0, 1, 3)]
     assert types == [1, 2, 2]
-    assert bench.clock.now_s == pytest.approx(0.3, abs=0.01)  # all tries of the one that went nowhere
+    assert bench.clock.now_s == pytest.approx(0.3, abs=0.01)  # all tries of the request without a destination
 
 
 def test_a_later_try_is_enough(bench):
@@ -119,7 +119,7 @@ FATES = st.lists(st.sampled_from([LOST, BOUNCED, ANSWERED, TWICE, AGAIN, LATE]),
 @given(fates=st.lists(FATES), retries=st.integers(0, 3), at_once=st.integers(1, 7), takes=st.integers(1, 7))
 @settings(max_examples=200)
 def test_every_row_ends_as_its_tries_did(fates, retries, at_once, takes):
-    """`fates` is what becomes of each try of each row: a late answer comes when the try is over."""
+    """`fates`: the outcome of each try of each row. A late answer arrives after its try has timed out."""
     bulk, now_s = Bulk(len(fates), TIMEOUT_S, retries), 0.0
     tries, late = np.zeros(len(fates), int), []
     while not bulk.is_over or late:

@@ -64,7 +64,7 @@ def test_a_port_without_a_cable_cannot_lose_one(make_bench):
 
 
 def test_a_bad_cable_loses_what_its_bit_error_rate_says(bench):
-    """Each of the two links of the way loses 1 - (1 - BER)^(8 * 290), there and back; only one is bad."""
+    """A bad link loses 1 - (1 - BER)^(8 * 290) of MADs in each direction; only one of the path's two is bad."""
     rate = 1e-4
     faults.degrade(bench.devices, bench.slot_of("leaf1/3"), rate)
     came = sum(answers(bench, [1, 3]) for _ in range(2000))
@@ -101,7 +101,7 @@ def test_many_errors_make_a_link_recover_and_tell(running):
     assert running.counter("leaf2/3", Counter.LOCAL_LINK_INTEGRITY_ERRORS) == 1
     assert running.counter("leaf2/3", Counter.LINK_ERROR_RECOVERY) == 1
     faults.mend(running.devices, running.slot_of("spine1/2"))
-    running.clock.sleep(1.1)  # the first was lost on the same cable
+    running.clock.sleep(1.1)  # the first trap was lost on the same cable
     assert 129 in {notice.trap_number for notice in running.traps()}
 
 
@@ -257,7 +257,7 @@ def test_cable_fault_is_in_the_running_fabric_only():
 
 
 def test_a_port_that_says_it_is_down_passes_nothing(running):
-    """PortInfo alone decides whether a link is up."""
+    """Only PortInfo decides whether a link is up."""
     assert answers(running, [1, 3])
     PortInfo.port_state.set(running.devices.info(running.slot_of("leaf1/3")), PortState.DOWN)
     running.devices.forget_paths()

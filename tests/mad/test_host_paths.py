@@ -15,7 +15,7 @@ RECORDS = [PathRecord(dlid=lid, sl=lid % 4, p_key=0x8001, mtu=4, rate=Rate.GBIT_
 
 
 class Administrator:
-    """A carrier at whose other end one answers in turn as it is told, at another LID each time; None: not at all."""
+    """A carrier to a fake administrator that gives prepared answers, from a new LID each time; None: no answer."""
 
     def __init__(self, *statuses: int | None) -> None:
         self.statuses, self.lid, self.asked_at = list(statuses), 0, []

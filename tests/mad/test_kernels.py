@@ -1,4 +1,4 @@
-"""The kernel that answers SMPs is held to the agents in Python: the same bytes out, the same state after."""
+"""The kernel that answers SMPs against the agents in Python: the same answers, the same state afterwards."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ MODIFIERS = [
 
 
 class Twins:
-    """Two subnets that are told the same: one by its agents alone, one by the kernel where it is willing."""
+    """A pair of subnets with the same requests: one answers by its agents, one by the kernel where possible."""
 
     def __init__(self, spec: str = SPEC) -> None:
         self.plain, self.quick = (Subnet(weft.load(spec), clock=ManualClock()) for _ in range(2))
-        for item in (self.plain, self.quick):  # as after a first sweep: tables that sleep are left to Python
+        for item in (self.plain, self.quick):  # as after a first sweep: Python handles inactive tables
             tables = item.devices.tables
             tables.lft = np.full((len(tables.lft), 256), 255, np.uint8)
             tables.mft = np.zeros((len(tables.lft), 64, 1), np.uint16)
@@ -61,7 +61,7 @@ class Twins:
         self.fast_path = FastPathState(self.quick)
         devices = self.plain.devices
         self.slots = [devices.first[node] + (not devices.is_switch[node]) for node in devices.nodes]
-        self.taken: set[tuple[int, int]] = set()  # method and attribute of what the kernel answered
+        self.taken: set[tuple[int, int]] = set()  # method and attribute of MADs that the kernel answered
 
     def send(self, slot: int, mad: bytes) -> bytes | None:
         expected = self.plain.send(slot, mad)
@@ -83,7 +83,7 @@ class Twins:
         becomes_bad, one_way = draw.random() < 0.3, draw.random() < 0.5
         for item in (self.plain, self.quick):
             devices = item.devices
-            if becomes_bad:  # it loses a MAD in ten
+            if becomes_bad:  # the cable loses a MAD in ten
                 faults.degrade(devices, slot, 5e-5, one_way=one_way)
             else:
                 (faults.plug_cable if devices.peer(slot) == NONE else faults.pull_cable)(devices, slot)
@@ -119,7 +119,7 @@ def path_to_somewhere(draw: random.Random, devices, slot: int, hops: int) -> lis
 
 
 def smp(draw: random.Random, devices, slot: int) -> bytes:
-    """Mostly what a subnet manager sends, now and then odd at one place."""
+    """Return a random SMP, mostly as from a subnet manager, sometimes with one invalid field."""
     mad = bytearray(draw.randbytes(256) if draw.random() < 0.5 else bytes(256))
     path = path_to_somewhere(draw, devices, slot, draw.randrange(6))
     attribute = draw.choice([*READ, *WRITTEN, *WRITTEN, A.LED_INFO])
@@ -137,7 +137,7 @@ def smp(draw: random.Random, devices, slot: int) -> bytes:
 
 
 def port_info(draw: random.Random, devices, mad: bytearray) -> bytes:
-    """Some port's, with some fields changed, so that it is taken more often than not."""
+    """Return the PortInfo of some port with some changed fields, so that most Sets are accepted."""
     info = bytearray(
         devices.info(draw.choice([slot for slot, item in enumerate(devices.port_info) if item is not None]))
     )
@@ -187,7 +187,7 @@ def test_a_bad_cable_leaves_to_python_what_crosses_it_and_nothing_else(one_way):
 
 
 def test_the_kernel_takes_all_that_a_sweep_is_made_of():
-    """Or the test above would prove nothing."""
+    """Otherwise the test above would prove nothing."""
     draw, twins = random.Random(3), Twins()
     for _ in range(6_000):
         slot = draw.choice(twins.slots)
@@ -197,7 +197,7 @@ def test_the_kernel_takes_all_that_a_sweep_is_made_of():
 
 
 def test_a_table_that_somebody_read_while_it_was_empty_stops_no_kernel():
-    """A subnet manager that takes over reads multicast tables that nobody has written."""
+    """A subnet manager that takes over reads multicast tables that were never written."""
     subnet = Subnet(weft.load(SPEC), clock=ManualClock())
     assert subnet.devices.tables.mft.size == 0
     assert FastPathState(subnet).state().mft.size == 0

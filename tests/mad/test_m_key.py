@@ -1,4 +1,4 @@
-"""The M_Key: who has it may, who has not may not, and what happens then."""
+"""The M_Key: requests with and without it, and the lease period."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_set_without_the_key_is_refused(running, level):
 
 @pytest.mark.parametrize("level", range(4))
 def test_answer_to_a_set_has_the_key(running, level):
-    """OpenSM takes the key from the answer and uses it from then on."""
+    """OpenSM reads the key from the answer and uses it from then on."""
     expected = running.get(FAR, PortInfo).replace(
         m_key=KEY, m_key_protect_bits=level, port_state=0, port_physical_state=0
     )
@@ -67,7 +67,7 @@ def test_the_key_of_a_switch_is_at_its_port_0(running):
     protect(running, 2, path=[1])
     assert running.ask([1], GET, SmpAttribute.PORT_INFO, 3)[0] is None
     assert running.get([1], PortInfo, 3, m_key=KEY).local_port_num == 1
-    assert running.get(FAR, NodeInfo)  # a switch passes on what is not for it
+    assert running.get(FAR, NodeInfo)  # a switch forwards MADs for other nodes
 
 
 def test_a_violation_raises_trap_256_with_the_way_back(running):
@@ -86,9 +86,9 @@ def test_a_lease_ends_the_protection_and_a_right_key_stops_it(running):
     running.ask(FAR, GET, INFO, m_key=WRONG)
     running.clock.sleep(9)
     assert running.ask(FAR, GET, INFO, m_key=WRONG)[0] is None
-    assert running.get(FAR, PortInfo, m_key=KEY).m_key_protect_bits == 2  # the right key: the clock stops
+    assert running.get(FAR, PortInfo, m_key=KEY).m_key_protect_bits == 2  # the right key stops the lease timer
     running.clock.sleep(9)
-    assert running.ask(FAR, GET, INFO, m_key=WRONG)[0] is None  # and starts again
+    assert running.ask(FAR, GET, INFO, m_key=WRONG)[0] is None  # and a wrong key starts it again
     running.clock.sleep(10)
     assert running.ask(FAR, GET, INFO, m_key=WRONG)[0] == 0
     assert running.get(FAR, PortInfo, m_key=WRONG).m_key == KEY

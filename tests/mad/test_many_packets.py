@@ -1,4 +1,4 @@
-"""Many packets at a time are the same packets one by one: where they end, what is counted, who tells the manager."""
+"""Batches of packets have the results of single packets: delivery, counters, and traps."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from weft.wire.packet import Packet
 from weft.wire.port_info import PortInfo
 
 KEYS = (0xFFFF, 0x7FFF, 0x8010, 0x0010, 0x8020, 0x0020)
-PAYLOAD = 52  # with DETH and GRH, or with neither, to one length
+PAYLOAD = 52  # bytes; the same packet length with DETH and GRH or without both
 BYTES = LRH.size + BTH.size + PAYLOAD + DETH.size + 6
 
 
 def spoiled(bench, dice: Random):
-    """Keys, checks, lanes and a pulled cable, the same for the same dice."""
+    """Set random keys, checks and VLs and pull a cable, reproducibly for the same random generator."""
     devices = bench.devices
     devices.fabric.counters[:] = 0
     for slot in range(len(devices.cable)):

@@ -25,7 +25,7 @@ _SPEC.loader.exec_module(suite)
 
 @pytest.fixture
 def sa(running):
-    """A carrier at h3 that is told of questions to the SA."""
+    """A carrier at h3 that is registered for requests to the SA."""
     carrier = running.carrier_at(running.slot_of("h3/1"))
     suite.listen(carrier)
     return carrier
@@ -47,7 +47,7 @@ def test_a_program_asks_the_sa_of_its_own_port(running):
 
 @pytest.fixture
 def lose(running, monkeypatch):
-    """Lose MADs that leave h1 for which a function of MAD and time says so."""
+    """A function that drops MADs sent by h1 if a predicate of MAD and time is true."""
     pass_on = running.subnet.send
 
     def when(is_lost):

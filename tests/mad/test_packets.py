@@ -1,4 +1,4 @@
-"""Data packets through the fabric: where they arrive, where they end, and who counts it."""
+"""Data packets through the fabric: delivery, drops, and counters."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def packet(bench, to: str | int, *, p_key=0xFFFF, sl=0, size=64, qp=7, sender="h
 
 
 def way(bench, sender: str, to: str) -> list[int]:
-    """Slots by which a packet leaves, hop by hop."""
+    """Return the output slots of a packet, hop by hop."""
     devices = bench.devices
     slot, result = bench.slot_of(f"{sender}/1"), []
     while True:
@@ -71,7 +71,7 @@ def set_keys(bench, port: str, *keys: int) -> None:
 
 
 def enforce(bench, host: str, **bits: int) -> str:
-    """The switch port at a host checks the host's keys; its name."""
+    """Make the switch port of a host check the host's keys; return the port's name."""
     devices = bench.devices
     slot = bench.slot_of(f"{host}/1")
     at = devices.cable[slot]
@@ -107,7 +107,7 @@ def test_perfquery_sees_the_packets(running):
     for _ in range(3):
         running.subnet.send_packet(running.slot, packet(running, "h8"))
     _, after = running.perf("h8", 1, PerfAttribute.PORT_COUNTERS, PortCounters(port_select=1))
-    assert after.port_rcv_pkts - before.port_rcv_pkts == 3 + 1  # and the question itself
+    assert after.port_rcv_pkts - before.port_rcv_pkts == 3 + 1  # and the query itself
 
 
 def test_receivers_get_the_packet_as_the_last_link_wrote_it(running):
@@ -145,7 +145,7 @@ def test_port_0_of_a_switch_sends_and_receives(running):
 
 
 def join(bench, *names: str) -> None:
-    """Write the multicast tables: the tree is h1's way to each, and all hosts at leaf1 and up."""
+    """Write the multicast tables: the tree has h1's path to each host, and ports to the hosts of leaf1 and upwards."""
     tables = bench.devices.tables
     tables.mft.resize((tables.mft.shape[0], 8, tables.mft.shape[2]), refcheck=False)
     for name in names:
@@ -186,7 +186,7 @@ def test_a_group_whose_tables_go_round_ends(running):
     tables.mft[:, MGID_LID - 0xC000, :] = 0xFFFE
     fate = running.subnet.send_packet(running.slot, packet(running, MGID_LID))
     assert {drop.reason for drop in fate.dropped} == {Reason.LOOP}
-    assert len(fate.delivered) == len(set(fate.delivered)) == 8  # h1 too, by the way round
+    assert len(fate.delivered) == len(set(fate.delivered)) == 8  # h1 too, over the loop
 
 
 # -- links ------------------------------------------------------------------------------------------------------------
@@ -286,7 +286,7 @@ def test_a_key_matches_as_the_standard_says(keys, p_key):
 
 @given(st.lists(KEYS, min_size=1, max_size=6), KEYS)
 def test_no_port_sends_with_more_than_it_holds(keys, p_key):
-    """And everything that it may send, it may send to a full member."""
+    """And a full member accepts every key that a port may send with."""
     holds = any(PKey(key).partition == PKey(p_key).partition != 0 and PKey(key) >= PKey(p_key) for key in keys)
     assert may_use(keys, p_key) == holds
     if holds:
@@ -388,7 +388,7 @@ def test_a_wrong_q_key_is_told_by_who_found_it(running, is_reliable):
 
 
 def test_no_bytes_break_it(running):
-    """Bytes that have the length that they say, and mostly a DLID that is there."""
+    """Random bytes with a valid length, and mostly with an existing DLID."""
     random = Random(1)
     observed = Counts()
     for _ in range(3000):
@@ -417,7 +417,7 @@ def test_malformed_packets_are_discarded(running):
 
 
 def asked(bench, to: str, index: int = 0) -> bool:
-    """Does the performance agent of a node answer h1?"""
+    """Return whether the performance agent of a node answers h1."""
     mad = PlainMad.pack(mgmt_class=4, method=1, attribute_id=1)
     return ask(bench.carrier, mad, Address(bench.lid(to), pkey_index=index), timeout_ms=10, retries=0) is not None
 
@@ -428,7 +428,7 @@ def test_mads_of_qp_1_need_a_key_that_matches(running):
     info = running.devices.info(running.slot_of("h8/1"))
     assert not asked(running, "h8")
     assert PortInfo.p_key_violations.get(info) == 1
-    assert running.traps()[0].trap_number == Trap.BAD_P_KEY  # an SMP: it needs none
+    assert running.traps()[0].trap_number == Trap.BAD_P_KEY  # an SMP: it needs no P_Key
     assert asked(running, "h8", index=1)
     assert asked(running, "h2")
     assert not asked(running, "h2", index=1)
@@ -445,7 +445,7 @@ def test_a_switch_that_checks_stops_mads_too(running):
 
 
 def test_an_answer_goes_by_the_key_of_its_question(running):
-    """h8 has its key for h1 at another index than 0."""
+    """h8's key for h1 is not at index 0."""
     set_keys(running, "h8/1", RED_LIMITED, 0x7FFF)
     other = running.carrier_at(running.slot_of("h8/1"))
     other.register(0x09, [1])

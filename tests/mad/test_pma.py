@@ -48,7 +48,7 @@ OLD = {  # field of PortCounters and of PortCountersExtended -> column
 
 
 def fill(bench, port: str) -> None:
-    """Every counter its own value; small enough for all widths."""
+    """Set each counter to a value by its column, small enough for all widths."""
     bench.devices.fabric.counters[bench.slot_of(port)] = [1 + column % 13 for column in range(len(Counter))]
 
 
@@ -141,7 +141,7 @@ def test_port_0_of_a_switch_has_counters(running):
 
 
 def test_reading_counters_counts(running):
-    """The question and the answer before it are packets too."""
+    """The query and the answer before it are packets too."""
     _, first = running.perf("h2", GET, COUNTERS, PortCounters(port_select=1))
     _, second = running.perf("h2", GET, COUNTERS, PortCounters(port_select=1))
     assert second.port_rcv_pkts == first.port_rcv_pkts + 1
@@ -226,13 +226,13 @@ def test_a_sample_counts_what_grows_in_its_interval(running):
 
     _, waiting = running.perf("leaf1", SET, attribute, control)
     assert (waiting.sample_status, waiting.tick) == (1, 0x80)
-    ours[Counter.PORT_XMIT_DATA_WORDS] += 1000  # before it starts
+    ours[Counter.PORT_XMIT_DATA_WORDS] += 1000  # before the sampling starts
     running.clock.sleep(1.1)
     assert result().sample_status == 2
     ours[Counter.PORT_XMIT_DATA_WORDS] += 72
     ours[Counter.PORT_RCV_PKTS] += 5
     _, busy = running.perf("leaf1", SET, attribute, control.replace(tag=78))
-    assert busy.tag == 77  # one at a time
+    assert busy.tag == 77  # only one sampling at a time
     running.clock.sleep(2.1)
     done = result()
     assert (done.sample_status, done.tag, done.counter[:3]) == (0, 77, (72, 5, 0))

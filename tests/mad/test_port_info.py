@@ -1,4 +1,4 @@
-"""Set(PortInfo): which fields can be set, how ports go from Down to Active, and what takes them down."""
+"""Set(PortInfo): writable fields, port states from Down to Active, and causes of Down."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ def test_a_disabled_port_stays_down_until_it_is_told_to_poll(running):
     assert running.set_port(LEAF, 3, port_physical_state=PortPhysicalState.DISABLED) == 0
     info = running.get(LEAF, PortInfo, 3)
     assert (info.port_state, info.port_physical_state) == (PortState.DOWN, PortPhysicalState.DISABLED)
-    far = running.get([1, 4, 2, 3], PortInfo, 1)  # spine1 by the other way
+    far = running.get([1, 4, 2, 3], PortInfo, 1)  # spine1 over the other leaf
     assert (far.port_state, far.port_physical_state) == (PortState.DOWN, PortPhysicalState.POLLING)
     assert running.set_port([1, 4, 2, 3], 1, port_physical_state=PortPhysicalState.POLLING) == 0
     assert running.get(LEAF, PortInfo, 3).port_state == PortState.DOWN
@@ -212,7 +212,7 @@ def test_a_sleeping_port_wakes_when_its_neighbour_polls(running):
 
 
 def test_the_answer_is_lost_when_its_own_way_is_disabled(running):
-    """Hardware does the same: the port is down before the answer leaves."""
+    """As in hardware: the port is down before the answer is sent."""
     info = running.get([1, 3], PortInfo, 1)
     expected = info.replace(port_state=0, port_physical_state=PortPhysicalState.DISABLED)
     assert running.ask([1, 3], Method.SET, SmpAttribute.PORT_INFO, 1, expected.raw)[0] is None
@@ -278,7 +278,7 @@ def test_ends_that_have_no_speed_in_common_do_not_come_up(running):
 
 @pytest.fixture
 def two_ports(make_bench):
-    """h1 has a port on each of two switches, which know nothing of each other."""
+    """A bench with two separate switches, where h1 has a port on each."""
     builder = FabricBuilder("two rails")
     switches = builder.add_nodes(NodeKind.SWITCH, ["rail1", "rail2"], n_ports=4)
     hosts = builder.add_nodes(NodeKind.HCA, ["h1", "h2"], n_ports=2)

@@ -1,4 +1,4 @@
-"""No MAD, however odd, makes an agent fail; and nothing that hardware says of itself is changed by one."""
+"""No random MAD makes an agent fail or changes a read-only field."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def pick(draw: random.Random, of: Sequence[Any]) -> Any:
 
 
 def one_mad(draw: random.Random) -> bytes:
-    """Likely enough to get somewhere."""
+    """Return a random MAD that is likely to reach an agent."""
     mad = bytearray(draw.randbytes(256))
     mad[1] = pick(draw, (0x81, 0x81, 0x81, 1, 4, 0x21, pick(draw, CLASSES)))
     mad[0], mad[2] = 1 if draw.random() < 0.95 else 9, (2 if mad[1] == 0x21 else 1) if draw.random() < 0.95 else 3
@@ -55,8 +55,8 @@ def one_mad(draw: random.Random) -> bytes:
     for first, end, value, chance in (
         (24, 32, bytes(8), 0.9),  # M_Key
         (32, 36, b"\xff" * 4, 0.8),  # DrSLID and DrDLID
-        (64, 72, bytes(8), 0.99),  # a PortInfo without M_Key: a subnet full of keys answers nobody
-        (97, 98, b"\2", 0.99),  # nor one with all ports disabled
+        (64, 72, bytes(8), 0.99),  # a PortInfo without M_Key: with one no port would answer
+        (97, 98, b"\2", 0.99),  # and without disabling the port
     ):
         if draw.random() < chance:
             mad[first:end] = value
@@ -122,7 +122,7 @@ def test_any_bytes_at_all_are_carried_or_lost(raw, dlid):
 
 @pytest.mark.parametrize("mgmt_class", [0x81, 4, 0x21])
 def test_the_storm_reaches_every_agent(mgmt_class):
-    """Or it would prove nothing."""
+    """Otherwise the test would prove nothing."""
     draw = random.Random(7)
     subnet = Subnet(weft.load("fat-tree:hosts=8,radix=4"), clock=ManualClock())
     slots, good = sources(subnet), set()

@@ -1,4 +1,4 @@
-"""Routers between two subnets: what they forward, what they drop, and the port that counts it."""
+"""Routers between two subnets: forwarded and dropped packets, and their counters."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ RELAY_ERRORS = Counter.PORT_RCV_SWITCH_RELAY_ERRORS
 
 @pytest.fixture
 def bench():
-    """Return two subnets that are up, each with its prefix and its own LIDs, whose paths routers know at once."""
+    """Return two subnets that are up, each with its own prefix and LIDs; routers have all paths at once."""
     bench = Bench("subnets:2,of=star:hosts=2", host="s1-h1").bring_up()
     other = bench.carrier_at(bench.slot_of("s2-h1/1"))
     suite.bring_up(other, suite.discover(other))
@@ -101,7 +101,7 @@ def test_packet_gets_a_new_local_route_header_and_a_lower_hop_limit(bench):
     counters = bench.devices.fabric.counters
     assert counters[bench.slot_of("router1/1"), Counter.PORT_RCV_PKTS] == 1
     assert counters[out, Counter.PORT_XMIT_PKTS] == 1
-    assert not bench.subnet.send_packet(bench.slot, packet(bench, "router1/2")).dropped  # it is for the router itself
+    assert not bench.subnet.send_packet(bench.slot, packet(bench, "router1/2")).dropped  # for the router itself
 
 
 @pytest.mark.parametrize(("hop_limit", "passes"), [(0, False), (1, False), (2, True)])
@@ -118,7 +118,7 @@ def test_prefix_of_no_port_and_unknown_destination_are_dropped_and_counted(bench
     assert drops(bench, packet(bench, 0xFEC0_0000_0000_0009 << 64 | 1)) == [("router1/1", Reason.NO_SUBNET)]
     unknown = gid_of(bench, "s2-h1/1") >> 64 << 64 | 0xABC_0000_0000_0001
     assert drops(bench, packet(bench, unknown)) == [("router1/1", Reason.NO_NEIGHBOR)]
-    assert drops(bench, packet(bench, "s1-h2/1")) == [("router1/1", Reason.NO_SUBNET)]  # back to where it came from
+    assert drops(bench, packet(bench, "s1-h2/1")) == [("router1/1", Reason.NO_SUBNET)]  # back to its own subnet
     assert relay_errors(bench, "router1/1") == 3
 
 
@@ -205,7 +205,7 @@ def test_router_describes_adjacent_subnets(bench):
 
 
 def floating(bench: Bench, port: int, everywhere: tuple[int, int], local: tuple[int, int], flids: tuple[int, ...]):
-    """Write ranges and enabled floating LIDs by a Set of each attribute to a port of the router; its status."""
+    """Set ranges and enabled floating LIDs of a router port, one Set for each attribute; return the status."""
     path = (1, 3) if port == 1 else ()
     carrier = bench.carrier if port == 1 else bench.carrier_at(bench.slot_of("router1/2"))
     names = ("global_router_lid_base", "global_router_lid_top", "local_router_lid_base", "local_router_lid_top")
@@ -224,7 +224,7 @@ def floating(bench: Bench, port: int, everywhere: tuple[int, int], local: tuple[
 def test_router_shows_the_floating_lids_of_an_adjacent_subnet(bench):
     watched = bench.devices.traps.pending
     assert floating(bench, 1, (1000, 2999), (1000, 1999), ()) == 0
-    assert floating(bench, 2, (1000, 2999), (2000, 2999), (2000, 2047, 2048, 1500)) == 0  # 1500 is not of its range
+    assert floating(bench, 2, (1000, 2999), (2000, 2999), (2000, 2047, 2048, 1500)) == 0  # 1500 is outside its range
     bench.devices.routers.watch(bench.devices.traps)
     assert {key[0] for key in watched} >= {bench.slot_of("router1/1")}
     info = RouterInfo.unpack(bench.ask((1, 3), 1, SmpAttribute.ROUTER_INFO)[1])
@@ -262,6 +262,6 @@ def test_packet_for_an_enabled_floating_lid_is_taken_by_the_router(bench):
         LRH.dlid.set(raw, dlid)
         assert bench.subnet.send_packet(bench.slot, bytes(raw) + vcrc_bytes(raw)).delivered == delivered
     assert router.takes(bench.slot_of("router1/1"), 2001)
-    assert not router.takes(bench.slot_of("router1/2"), 2001)  # it leads there
+    assert not router.takes(bench.slot_of("router1/2"), 2001)  # its own port leads there
     faults.pull_cable(bench.devices, bench.slot_of("router1/2"))
     assert not router.takes(bench.slot_of("router1/1"), 2001)

@@ -1,4 +1,4 @@
-"""Attributes of subnet management but PortInfo: what a Get says, what a Set changes, what is refused."""
+"""Attributes of subnet management except PortInfo: Gets, Sets and refusals."""
 
 from __future__ import annotations
 
@@ -219,10 +219,10 @@ def test_a_link_of_fdr10_says_so_in_mellanoxs_attribute(make_bench):
     slow = make_bench("star:hosts=2,speed=FDR10")
     info = MlnxExtendedPortInfo.unpack(slow.ask([], GET, SmpAttribute.MLNX_EXTENDED_PORT_INFO)[1])
     assert (info.link_speed_supported, info.link_speed_enabled, info.link_speed_active) == (1, 1, 1)
-    assert slow.get([], PortInfo).link_speed_active == 4  # QDR, for who does not know better
+    assert slow.get([], PortInfo).link_speed_active == 4  # QDR, for managers without the newer fields
     off = info.replace(link_speed_enabled=0)
     assert slow.ask([], SET, SmpAttribute.MLNX_EXTENDED_PORT_INFO, data=off.raw)[0] == 0
-    assert slow.set_port([], port_state=1, lid=1, master_sm_lid=1) == 0  # down, and it trains again
+    assert slow.set_port([], port_state=1, lid=1, master_sm_lid=1) == 0  # Down: the link trains again
     raw = slow.ask([], GET, SmpAttribute.MLNX_EXTENDED_PORT_INFO)[1]
     assert not MlnxExtendedPortInfo.unpack(raw).link_speed_active
     assert (

@@ -12,11 +12,11 @@ from weft.wire.mad import Method, RmppFlag, RmppMad, RmppType
 from weft.wire.rmpp import split
 from weft.wire.sa import SaMad
 
-DATA_BYTES = 200  # of a segment of the SA
+DATA_BYTES = 200  # in a segment of the SA
 
 
 class Line:
-    """Two ends, A with LID 1 and B with LID 2; `lose` says which MADs, counted from 0, do not arrive."""
+    """A link between A (LID 1) and B (LID 2); `lose`: indexes of the MADs that are lost."""
 
     def __init__(self, lose: set[int] = frozenset(), *, insists: bool = True) -> None:
         self.clock, self.lose = ManualClock(), lose
@@ -45,7 +45,7 @@ class Line:
             self.whole.append(message)
 
     def wait(self) -> None:
-        """Until nobody has anything to send again."""
+        """Run until no end has anything to retransmit."""
         for _ in range(RETRIES + 2):
             self.clock.sleep(TIMEOUT_S)
             for end in self.ends.values():
@@ -64,7 +64,7 @@ def test_transferred_bytes_are_equal(segments):
     line.ends["A"].start(message(int(segments * DATA_BYTES)), 2)
     line.run()
     assert [received[56:] for received in line.whole] == [message(int(segments * DATA_BYTES))[56:]]
-    assert line.ends["A"].next_deadline_s() is None  # nothing is left to send again
+    assert line.ends["A"].next_deadline_s() is None  # no retransmission is pending
 
 
 def test_the_sender_stays_in_the_window_that_the_receiver_opened():
@@ -136,7 +136,7 @@ def test_an_abort_ends_a_transfer_at_the_other_end():
 
 
 def test_repeated_request_during_the_answer_gets_no_second_one():
-    """The other end could not tell its segments from those of the first, nor the first end their ACKs."""
+    """Neither end could distinguish the segments and ACKs of the two answers."""
     line = Line()
     line.ends["A"].start(message(3 * WINDOW * DATA_BYTES), 2)
     for _ in range(10):
@@ -166,7 +166,7 @@ def test_classes_without_rmpp_have_none():
 
 
 def test_unacknowledged_transfer_ends_unless_the_sender_insists():
-    """libumad2sim never does: what came later would hit the next program at that port."""
+    """libumad2sim never sends ACKs: later segments would reach the next program at that port."""
     line = Line(lose={0}, insists=False)
     line.ends["A"].start(message(3 * DATA_BYTES), 2)
     line.wait()

@@ -1,4 +1,4 @@
-"""How MADs travel: by path, by LID, by both, and what is counted on the way."""
+"""Forwarding of MADs: by path, by LID, by both, and their counters."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ GET, INFO = Method.GET, SmpAttribute.NODE_INFO
 
 
 def reached(answer: bytes | None) -> int | None:
-    """The GUID of who answered."""
+    """Return the GUID of the node that answered."""
     return None if answer is None else NodeInfo.unpack(answer, 64).node_guid
 
 
@@ -84,7 +84,7 @@ def test_a_lid_above_the_top_is_dropped_and_counted(running):
 
 
 def test_a_table_that_is_changed_is_used_at_once(running):
-    """Ways are kept, but not beyond the table that they come from."""
+    """Paths are cached, but not after a change of the table."""
     lid = running.lid("h8")
     assert by_lid(running, lid) is not None
     ports = list(running.get([1], LinearForwardingTable).port)
@@ -103,7 +103,7 @@ def test_a_loop_ends(running):
         ports[lid] = port
         assert running.put(path, LinearForwardingTable(port=ports)) == 0
     assert by_lid(running, lid) is None
-    assert running.counter("spine1/1", Counter.PORT_RCV_SWITCH_RELAY_ERRORS) == 1  # out where it came in
+    assert running.counter("spine1/1", Counter.PORT_RCV_SWITCH_RELAY_ERRORS) == 1  # the output port is the input port
     assert running.devices.details[running.slot_of("spine1/1"), "port_looping_errors", 0] == 1
 
 
@@ -113,7 +113,7 @@ def test_packet_led_to_the_wrong_host_is_dropped(running):
     ports[lid] = 2  # h2
     assert running.put([1], LinearForwardingTable(port=ports)) == 0
     assert by_lid(running, lid) is None
-    assert running.counter("leaf1/2", Counter.PORT_RCV_SWITCH_RELAY_ERRORS) == 0  # h2 does not send it back
+    assert running.counter("leaf1/2", Counter.PORT_RCV_SWITCH_RELAY_ERRORS) == 0  # h2 does not return it
 
 
 def test_smps_need_a_link_and_others_an_active_one(running):

@@ -1,4 +1,4 @@
-"""Traps: when one is due, where it goes, and when it stops."""
+"""Traps: their causes, their destination, and their end."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_link_that_goes_down_is_told_by_the_switches_at_its_ends(running):
 
 
 def test_a_trap_that_cannot_get_through_is_sent_again_when_it_can(running):
-    """h2's link: leaf1 tells; before, nothing is heard from beyond a pulled cable."""
+    """leaf1 reports the change of h1's own link after the cable is plugged in again."""
     faults.pull_cable(running.devices, running.slot_of("h1/1"))
     assert running.traps() == []
     faults.plug_cable(running.devices, running.slot_of("h1/1"))
@@ -76,7 +76,7 @@ def test_a_trap_is_repeated_until_it_is_repressed(running):
 
 
 def test_repressing_looks_at_the_lower_half_of_the_transaction_id(running):
-    """ibsim's preload and the kernel write their own number into the upper half."""
+    """ibsim's preload and the kernel overwrite the upper half."""
     faults.pull_cable(running.devices, running.slot_of("h2/1"))
     running.subnet.due()
     (trap,) = running.carrier.arrivals()
@@ -143,7 +143,7 @@ def test_another_node_description_is_told(running):
     [(Counter.LOCAL_LINK_INTEGRITY_ERRORS, 129), (Counter.EXCESSIVE_BUFFER_OVERRUN_ERRORS, 130)],
 )
 def test_a_threshold_that_an_engine_counted_is_told(running, counter, trap):
-    assert running.traps() == []  # the first look
+    assert running.traps() == []  # the first check
     running.devices.fabric.counters[running.slot_of("leaf2/3"), counter] += 1
     running.clock.sleep(1.5)
     (notice,) = running.traps()

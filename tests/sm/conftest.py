@@ -1,4 +1,4 @@
-"""A subnet in this process, and a carrier that lies on command."""
+"""A subnet in this process, and a carrier whose answers a test can change."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from weft.mad.local import LocalCarrier, ManualClock
 from weft.mad.subnet import Subnet
 from weft.mad.walk import Rows
 
-Tamper = Callable[[Rows, Rows, NDArray[np.bool_]], None]  # what was sent, what is answered, and which were
+Tamper = Callable[[Rows, Rows, NDArray[np.bool_]], None]  # requests, answers, "is answered"
 
 
 class Net:
-    """A fabric that answers MADs, and a port of it to speak through."""
+    """A fabric that answers MADs, and a carrier at one of its ports."""
 
     def __init__(self, spec: str | Fabric, at: str = "") -> None:
         self.fabric = weft.load(spec) if isinstance(spec, str) else spec

@@ -1,4 +1,4 @@
-"""A subnet manager that has swept, without running: its state, and an administrator to ask."""
+"""The state of a subnet manager after a sweep, and its subnet administrator, without a running manager."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SA_KEY = 1
 
 
 class Desk:
-    """Ports are named as in the fabric: `h1` is port 1 of h1."""
+    """A subnet administrator and its state. Ports are named as in the fabric: `h1` is port 1 of h1."""
 
     def __init__(self, spec: str | Fabric = "fat-tree:hosts=8,radix=4") -> None:
         self.net = Net(spec)
@@ -39,7 +39,7 @@ class Desk:
         self.sweep()
 
     def sweep(self) -> list[str]:
-        """Sweep as far as groups need it."""
+        """Run the parts of a sweep that groups need."""
         view = make_view(walk(self.state.sender))
         lids = choose_lids(view, self.state.remembered)
         view.fabric.tables.lid[:] = lids.lid
@@ -81,7 +81,7 @@ class Desk:
     def ask(
         self, who: str, method: Method, attribute: SaAttribute, record: Format, names: str = "", *, sm_key: int = 0
     ) -> tuple[int, list[Format]]:
-        """Status, and the records of the answer."""
+        """Return the status and the records of the answer."""
         form = type(record)
         mad = SaMad.pack(
             method=method,

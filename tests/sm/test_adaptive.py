@@ -1,4 +1,4 @@
-"""Groups for adaptive routing, from wanted tables by MADs into switches, and what the packet engine then does."""
+"""Groups for adaptive routing: from intended tables by MADs into switches, and their use by the packet engine."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SETS = {
 
 
 def paths(fabric: Fabric) -> tuple[np.ndarray, np.ndarray]:
-    """Directed routes from h1 to every node."""
+    """Return directed routes from h1 to every node."""
     path, hops = np.zeros((len(fabric.nodes), 64), np.uint8), np.full(len(fabric.nodes), 255, np.uint8)
     start = fabric.find_node("h1").index
     hops[start], todo = 0, [start]
@@ -69,12 +69,12 @@ class Manager:
         return output[:, : AdaptiveRoutingInfo.size].copy()
 
     def to(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Routes to switches, by the rows of their tables."""
+        """Return routes to switches, by the rows of their tables."""
         nodes = self.fabric.of_kind(NodeKind.SWITCH)[rows]
         return self.path[nodes], self.hops[nodes]
 
     def write(self, tables: Tables) -> dict[str, int]:
-        """How many MADs of each kind it took, in the order in which they went."""
+        """Write the tables; return the number of MADs of each kind, in the order of sending."""
         infos, sent = self.infos(tables), {}
         expected = plan_groups(tables, infos, self.before)
         for write in ar_writes(expected, infos, self.before):
@@ -91,7 +91,7 @@ def routed(spec: str = SPEC, engine: str = "auto") -> Fabric:
 
 
 def choices(tables: Tables, lids: int) -> list[list[tuple[int, ...]]]:
-    """[switch][lid] -> the ports that may be taken."""
+    """Return the permitted ports by switch and LID."""
     return [
         [
             tuple(np.flatnonzero(tables.ar_ports[group]).tolist()) if group >= 0 else (int(port),)
@@ -114,7 +114,7 @@ def test_the_packet_engine_runs_on_what_was_programmed_as_on_the_tables_of_the_r
     expected, manager = routed(), Manager()
     manager.write(expected.tables)
     programmed = manager.fabric
-    for name in ("sl2vl", "vl_arbitration"):  # what other parts of a manager write
+    for name in ("sl2vl", "vl_arbitration"):  # written by other parts of a manager
         setattr(programmed.tables, name, getattr(expected.tables, name))
     programmed.tables.lid[:], programmed.tables.vl_high_limit[:] = expected.tables.lid, expected.tables.vl_high_limit
     activate(manager.subnet.devices)
@@ -155,7 +155,7 @@ def test_after_a_change_only_blocks_that_differ_are_written_and_groups_keep_thei
 
 
 def test_a_switch_that_was_told_the_plain_table_is_written_anew():
-    """That turns adaptive routing off, and the next look finds it so."""
+    """That disables adaptive routing, and the next sweep reads it as disabled."""
     manager, tables = Manager(), routed().tables
     whole = manager.write(tables)
     n_switches = len(tables.lft)
@@ -181,7 +181,7 @@ def test_without_groups_it_is_turned_off():
 def test_switches_that_take_no_groups_are_left_alone():
     manager, tables = Manager(), routed().tables
     infos = manager.infos(tables)
-    infos[1:] = 0  # as of those that answer that they do not know the attribute
+    infos[1:] = 0  # as for switches that do not support the attribute
     expected = plan_groups(tables, infos)
     assert {row for write in ar_writes(expected, infos) for row in write.rows.tolist()} == {0}
     h2 = [manager.fabric.find_node("h2").index]
@@ -218,7 +218,7 @@ def test_a_plan_follows_switches_that_come_and_go():
     )
 )
 def test_any_series_of_plans_gives_every_lid_its_ports_and_changes_no_group_in_use(series):
-    """Masks 1 to 6 by LID on two switches, 0 for none; with room for all old and new groups."""
+    """Port masks 1 to 6 by LID on two switches, 0 for none; all old and new groups fit."""
     infos = np.zeros((2, AdaptiveRoutingInfo.size), np.uint8)
     fill(infos, AdaptiveRoutingInfo.group_cap, 12)
     fabric = weft.load("fat-tree:hosts=4,radix=4,levels=2")

@@ -1,4 +1,4 @@
-"""Hosts that ask for more tables than can be made: who asks who is master is answered first, and nothing grows."""
+"""Hosts that request more tables than the manager can build: SMInfo is answered first, and no queue grows."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from weft.wire.smp import Smp, SmpAttribute
 
 SM_INFO = Smp.pack(method=Method.GET, attribute_id=SmpAttribute.SM_INFO)
 ALL_PATHS = SaMad.pack(method=Method.GET_TABLE, attribute_id=SaAttribute.PATH_RECORD)
-ALL_MANAGERS = SaMad.pack(method=Method.GET_TABLE, attribute_id=SaAttribute.SM_INFO_RECORD)  # there is one
+ALL_MANAGERS = SaMad.pack(method=Method.GET_TABLE, attribute_id=SaAttribute.SM_INFO_RECORD)  # one record
 
 
 class Watched(LocalCarrier):
-    """The manager's port: what it posted, by class; `then` is called after each of the SA's."""
+    """The manager's port, which records the class of each posted MAD; `then` is called after each MAD of the SA."""
 
     def __init__(self, *words, **how):
         super().__init__(*words, **how)
@@ -40,7 +40,7 @@ class Watched(LocalCarrier):
 
 
 class Besieged:
-    """A master at h1, and hosts that ask; nobody reads the answers."""
+    """A master at h1, and hosts that send requests but do not read the answers."""
 
     def __init__(self, **options):
         self.net = Net("fat-tree:hosts=16,radix=8")
@@ -64,7 +64,7 @@ class Besieged:
         self.hosts[0].send(SM_INFO, Address(lid=self.lid, qp=0), timeout_ms=10**9)
 
     def serve(self, answers):
-        """Until so many were posted."""
+        """Step the manager until it has posted this many answers."""
         for _ in range(100 * answers):
             if len(self.carrier.posted) >= answers:
                 return
@@ -87,7 +87,7 @@ def test_sm_info_overtakes_all_tables_that_wait():
 def test_between_a_question_who_is_master_and_its_answer_is_one_table_at_most():
     besieged = Besieged()
     besieged.ask(ALL_PATHS, times=50)
-    besieged.carrier.then = besieged.ask_who_is_master  # in the middle of it, each time
+    besieged.carrier.then = besieged.ask_who_is_master  # after each answer
     besieged.serve(answers=100)
     assert besieged.carrier.classes() == 50 * ["SA", "SMInfo"]
 
@@ -153,7 +153,7 @@ def test_no_further_table_is_made_while_much_is_under_way(monkeypatch):
     besieged, unsent = Besieged(), []
     besieged.ask(ALL_PATHS, times=5)
     for host in besieged.hosts:
-        host.close()  # nobody acknowledges
+        host.close()  # no acknowledgement follows
     besieged.carrier.then = lambda: unsent.append(besieged.carrier.unsent_bytes())
     besieged.serve(answers=5)
     assert len(set(unsent)) == 1, "tables are under way two at a time"
@@ -167,7 +167,7 @@ def test_the_limit_has_opensms_name(tmp_path):
 
 
 def test_stopped_manager_beside_the_master_causes_no_further_heavy_sweeps():
-    """Its port still says IsSM, and nobody answers there: it is asked by single MADs."""
+    """Its port still has IsSM set, but does not answer: the master polls it by single MADs."""
     net = Net("fat-tree:hosts=16,radix=8")
     net.at("h6/1").set_is_sm(True)
     manager = SubnetManager(net.carrier, Options(), log=Log(io.StringIO(), clock=net.clock), clock=net.clock)
@@ -182,7 +182,7 @@ def test_only_a_request_with_the_same_sender_method_attribute_and_transaction_is
     first = {"method": Method.GET, "attribute_id": SaAttribute.NODE_RECORD, "transaction_id": 7}
     rest = (
         {"transaction_id": 8},
-        {"transaction_id": 7 | 1 << 63},  # the kernel has the number of the agent in the upper half
+        {"transaction_id": 7 | 1 << 63},  # the kernel writes the agent's number into the upper half
         {"method": Method.GET_TABLE},
         {"attribute_id": SaAttribute.PATH_RECORD},
     )

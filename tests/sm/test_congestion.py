@@ -1,4 +1,4 @@
-"""Congestion control: OpenSM's options, and what devices are told."""
+"""Congestion control: OpenSM's options, and the settings written to devices."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_without_a_table_its_first_block_is_sent_all_the_same():
 
 @pytest.fixture
 def subnet() -> Subnet:
-    """All ports Active, with LIDs and routes."""
+    """A subnet whose ports are all Active, with LIDs and routes."""
     result = Subnet(route(weft.load("fat-tree:hosts=8,radix=4")).fabric)
     for info in result.devices.port_info:
         if info is not None and PortInfo.port_state.get(info) != PortState.DOWN:
@@ -151,7 +151,7 @@ def test_nodes_that_refuse_congestion_control_or_do_not_answer_are_named():
 
     sender = Sender(Carrier())
     assert set_up_congestion_control(sender, desk.view, contents, Options()) == ["h2", "h3"]
-    contents.fresh[names.index("h2")] = False  # it has its settings, or refused them before
+    contents.fresh[names.index("h2")] = False  # it already has its settings, or has refused them
     assert set_up_congestion_control(sender, desk.view, contents, Options()) == ["h3"]
 
 

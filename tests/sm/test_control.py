@@ -14,7 +14,7 @@ RED = PartitionDefinition(name="red", p_key=0x0101, members=(MemberDefinition(0x
 
 @pytest.fixture
 def manager(tmp_path):
-    """Stopped: its socket is there."""
+    """The client of a stopped manager, whose socket still exists."""
     listener = runtime.Listener(tmp_path / "sm.sock")
     yield ManagerSocket(tmp_path / "sm.sock", timeout_s=0.05)
     listener.close()
@@ -35,7 +35,7 @@ def test_unanswered_change_may_still_apply(manager):
 
 @pytest.fixture
 def socket(tmp_path, monkeypatch):
-    """Return a client whose requests are noted and answered, or fail, as the test says."""
+    """Return a client whose requests are recorded and get the answer or the error that the test prepares."""
 
     def request(path: object, do: str, timeout_s: float, **words: object) -> object:
         client.calls.append((do, timeout_s, words))

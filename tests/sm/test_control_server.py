@@ -1,4 +1,4 @@
-"""Requests to a running subnet manager over its socket: devices have the change, or nothing has changed."""
+"""Requests to a running subnet manager over its socket: devices have the complete change, or none of it."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Managed:
         self.start()
 
     def start(self) -> None:
-        # Its clock runs on while a client takes its time: MADs are counted, so it looks at nothing of its own accord.
+        # The clock runs while a client waits. Tests count MADs, so there are no periodic sweeps.
         options = Options(**{"state_file": self.place / "sm.json", "sweep_interval_s": 0} | self.options)  # type: ignore[arg-type]
         self.manager = SubnetManager(self.net.carrier, options, log=Log(io.StringIO()), clock=self.net.clock)
         self.manager.open()
@@ -58,7 +58,7 @@ class Managed:
         self.client = ManagerSocket(socket_of(self.place / "sm.json"))
 
     def tell(self, ask: Callable[[ManagerSocket], T]) -> T:
-        """While the manager goes on."""
+        """Send a client's request in a thread while the manager runs; return the answer."""
         with ThreadPoolExecutor(1) as pool:
             answer = pool.submit(ask, self.client)
             while not answer.done():
@@ -72,7 +72,7 @@ class Managed:
         return int(self.net.fabric[f"{name}/1"].guid)
 
     def keys(self, name: str) -> list[int]:
-        """Return the keys in the device, without empty entries."""
+        """Return the P_Keys in the device, without empty entries."""
         return [key for key in self.net.fabric.tables.pkey[self.net.fabric[name].slot].tolist() if key]
 
 
@@ -113,7 +113,7 @@ def test_a_change_that_waits_when_the_manager_ends_is_refused_and_changes_nothin
 
 
 def test_an_order_wakes_the_manager(managed):
-    """It does not wait for the end of a pause."""
+    """The request does not wait for the end of a pause."""
     with ThreadPoolExecutor(1) as pool:
         messages = pool.submit(managed.client.allocate, define=[define(Everyone.ALL)])
         wait_until(lambda: select.select([managed.manager._control_server.bell], [], [], 0)[0])
@@ -126,7 +126,7 @@ def test_an_order_wakes_the_manager(managed):
 
 
 def test_others_are_answered_while_an_order_is_read(managed, monkeypatch):
-    """Reading thousands of tenants takes seconds, and a standby waits for two."""
+    """Parsing thousands of tenants takes seconds, and a standby waits for two."""
     heard, applied = threading.Event(), AllocationChange.applied
 
     def slow(order: AllocationChange, *where: object) -> object:
@@ -140,7 +140,7 @@ def test_others_are_answered_while_an_order_is_read(managed, monkeypatch):
 
 
 def test_a_group_follows_its_partition(managed):
-    """Its service level is that of the partition, also when that changes."""
+    """Its service level is that of the partition, also after a change."""
     lanes = QosOptions(sl2vl=(0, 1, 2, 3) * 4)
     managed.allocate(define=[define(managed.guid("h2"), ipoib=True, sl=1)], qos=lanes)
     groups = managed.manager.state.groups
@@ -240,7 +240,7 @@ def test_lanes_are_written_and_taken_back(managed):
 
 
 def test_a_service_level_waits_for_lanes(managed):
-    """UFM's clients name one whether there are lanes or not."""
+    """UFM's clients set a service level even without enough VLs."""
     managed.allocate(define=[define(Everyone.ALL, ipoib=True, sl=1)])
     assert managed.client.allocation().partitions[0].sl == 1
 
@@ -290,7 +290,7 @@ def become_master_again(manager: SubnetManager) -> None:
 def test_standby_that_was_given_nothing_adopts_the_partitions_of_the_ports(managed):
     tables = managed.net.fabric.tables.pkey
     for host in ("h2", "h3"):
-        tables[managed.net.fabric[f"{host}/1"].slot, 1] = 0x8101  # as the other master was told
+        tables[managed.net.fabric[f"{host}/1"].slot, 1] = 0x8101  # a key that the other master was asked to set
     become_master_again(managed.manager)
     present = managed.client.allocation()
     assert present.partitions == (define(managed.guid("h2"), managed.guid("h3"), name="adopted-0x0101"),)
@@ -316,7 +316,7 @@ def test_a_manager_that_starts_again_knows_what_it_was_told(managed):
     managed.allocate(define=[define(managed.guid("h2"))], default_is_full=False)
     present = managed.client.allocation()
     managed.manager.close()
-    managed.net.fabric.tables.pkey[:] = 0  # somebody else was at work meanwhile
+    managed.net.fabric.tables.pkey[:] = 0  # another program has changed the tables
     managed.start()
     assert managed.client.allocation() == present
     assert managed.keys("h2/1") == [0x7FFF, 0x8101]
@@ -329,7 +329,7 @@ def test_query_without_a_manager_fails(tmp_path):
 
 
 def test_new_lanes_keep_the_tables_that_routing_needs_against_deadlock():
-    """Other lanes of the fabric are laid anew; a view that readers have stays as it is."""
+    """Other VLs of the fabric are recomputed; the view that readers hold does not change."""
     desk = Desk()
     lanes = np.full((1, 16), 3, np.uint8)
     desk.view.fabric.tables.sl2vl = np.zeros((1, 16), np.uint8)

@@ -1,4 +1,4 @@
-"""Changes of the allocation when something fails halfway: done, or as before, and the same in the end."""
+"""Changes of the allocation with a failure halfway: complete or undone, and in the same state in the end."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SEED = 20
 
 
 class Port(LocalCarrier):
-    """That of a manager which dies after so many MADs, in a subnet whose ports refuse one key."""
+    """The port of a manager that dies after `lives` MADs, in a subnet whose ports refuse one key."""
 
     refused_key, lives = 0, -1
 
@@ -46,7 +46,7 @@ class Port(LocalCarrier):
 
 
 class Killed(BaseException):
-    """An end that no `except` of the subnet manager catches."""
+    """An exception that no `except` of the subnet manager catches."""
 
 
 class Faulty(Managed):
@@ -56,7 +56,7 @@ class Faulty(Managed):
         super().start()
 
     def end(self) -> None:
-        """End it as if killed: nothing more is written or sent."""
+        """End the manager as if killed: without further writes or MADs."""
         self.manager._control_server._commands.shutdown()
         self.manager._control_server._commands.server_close()
 
@@ -64,7 +64,7 @@ class Faulty(Managed):
         return self.manager._control_server._obey(AllocationChange(**words))  # type: ignore[arg-type]
 
     def in_devices(self) -> dict[str, bytes]:
-        """Return everything that a change may affect; keys at a switch port without checks have no effect."""
+        """Return all state that a change may affect; keys at a switch port without checks have no effect."""
         fabric, tables = self.net.fabric, self.net.fabric.tables
         checks = tables.of_ports(PortInfo.partition_enforcement_inbound) > 0
         of_switch = fabric.nodes.kind[fabric.ports.node] == NodeKind.SWITCH
@@ -119,7 +119,7 @@ def _full_disk() -> None:
 
 
 def test_a_host_that_is_away_gets_its_keys_when_it_comes_back(faulty):
-    """The manager has no notice yet that the cable was pulled."""
+    """The manager has no trap yet for the pulled cable."""
     slot = faulty.net.fabric["h2/1"].slot
     pull_cable(faulty.net.devices, slot)
     faulty.obey(set=two_tenants(faulty), default_is_full=False)
@@ -139,9 +139,7 @@ def test_a_cable_between_switches_breaks_meanwhile(faulty):
 
 
 def test_killed_at_any_point_it_ends_in_the_same_state(tmp_path):
-    """It is killed after any number of MADs, before or after writing the file; then the same change is requested
-    again.
-    """
+    """It is killed after any number of MADs, before or after writing the file; then the change is requested again."""
     untouched = Faulty(tmp_path / "a", "fat-tree:hosts=8,radix=4")
     before, mads = untouched.in_devices(), untouched.manager.state.sender.mads
     expected = {"set": two_tenants(untouched), "default_is_full": False, "qos": {"sl2vl": [0, 1] * 8}}

@@ -1,4 +1,4 @@
-"""Views of two sweeps are compared: ports and links that came or went, and links that flap."""
+"""Comparison of the views of two sweeps: new and lost ports and links, and links that flap."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_a_changed_or_silent_switch_or_own_port_is_a_change():
 
 
 def test_ports_are_found_by_guid_wherever_it_is_in_the_order():
-    """Nodes below, between and above the GUIDs of another view are not there."""
+    """Nodes with GUIDs below, between and above those of another view are not found."""
     ports = SimpleNamespace(node=np.array([0, 1, 2, 3, 4]), number=np.array([0, 1, 2, 1, 3]))
     other = SimpleNamespace(guid=np.array([40, 20], np.uint64), n_ports=np.array([2, 2]))
     view: Any = SimpleNamespace(

@@ -1,4 +1,4 @@
-"""Ports that something else than the manager has changed: found, named, and repaired or only reported."""
+"""Ports changed by other programs: detected, named, and repaired or only reported."""
 
 from __future__ import annotations
 
@@ -22,9 +22,7 @@ def managed(tmp_path: Path):
 
 
 def open_h2(managed: Managed) -> str:
-    """Make h2 a full member of Default and disable the checks of its switch, as a stranger's Sets do; return the
-    switch's port.
-    """
+    """Make h2 a full member of Default and disable its switch's checks by foreign Sets; return the switch port."""
     fabric = managed.net.fabric
     keys = fabric.tables.pkey[fabric["h2/1"].slot]
     keys[:] = 0

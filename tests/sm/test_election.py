@@ -173,7 +173,7 @@ def test_a_standby_asks_its_master_at_every_interval_and_waits_for_each_answer_n
 
 
 def test_a_silent_master_is_given_up_when_so_many_intervals_have_passed() -> None:
-    """The last answer was at 0 s, the next polls at 0.5, 1.0 and 1.5 s are lost: at 2.0 s it is gone."""
+    """The last answer was at 0 s, polls at 0.5, 1.0 and 1.5 s are lost: at 2.0 s the master counts as dead."""
     bench = Bench(STANDBY)
     assert [bench.poll(None) for _ in range(RETRIES - 1)] == [Action.NOTHING, Action.NOTHING, Action.SWEEP]
     assert bench.election.state == DISCOVERING
@@ -188,7 +188,7 @@ def test_one_answer_in_time_is_enough() -> None:
 
 
 def test_after_a_loss_it_asks_another_way() -> None:
-    """A cable of the path may be gone, or the forwarding tables not be ready."""
+    """A cable of the path may be down, or the forwarding tables incomplete."""
     bench = Bench(STANDBY)
     ways = []
     for _ in range(2):
@@ -289,7 +289,7 @@ def handing_over() -> tuple[Bench, Question]:
 
 
 def test_a_master_hands_over_to_a_higher_standby_and_stands_by_when_that_answers() -> None:
-    """OpenSM answers, and never sends ACKNOWLEDGE."""
+    """OpenSM answers, but never sends ACKNOWLEDGE."""
     bench, question = handing_over()
     assert bench.election.state == MASTER
     assert question.heard is not None
@@ -348,7 +348,7 @@ def test_master_asks_a_silent_manager_again_soon_then_seldom_and_sweeps_when_it_
             assert question.heard is not None
             assert question.heard(None) == Action.NOTHING
     assert times == [1, 3, 7, 12, 17, 22]
-    bench.election.found_others([], silent=[other()])  # a sweep that something else caused
+    bench.election.found_others([], silent=[other()])  # a sweep for another reason
     (question,) = bench.ask(5)
     assert question.heard is not None
     assert question.heard(says(question.mad, other())) == Action.SWEEP
@@ -416,7 +416,7 @@ def test_of_two_masters_the_higher_goes_on_when_the_other_never_lets_go() -> Non
     assert any("does not hand over" in text for _, text in bench.said)
 
 
-# -- what others ask --------------------------------------------------------------------------------------------------
+# -- requests of other managers ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("state", list(SMState))
@@ -528,7 +528,7 @@ def test_no_mad_makes_it_stumble(noise: bytes, state: SMState, lid: int) -> None
             question.heard(noise)
 
 
-# -- several of them --------------------------------------------------------------------------------------------------
+# -- several managers --------------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -545,7 +545,7 @@ class Manager:
 
 @dataclass
 class Net:
-    """Managers joined by calls; a path is the number of one, and so is a LID. Every MAD takes a millisecond."""
+    """A network of managers; paths and LIDs are numbers of managers. Every MAD takes a millisecond."""
 
     drops: Callable[[], bool] = lambda: False
     clock: ManualClock = field(default_factory=ManualClock)
@@ -597,7 +597,7 @@ class Net:
                 self.obey(target, Action.SWEEP)
                 return
             came = bytearray(question.mad)
-            came[192:194] = bytes([0, self.managers.index(one) + 1])  # the way back
+            came[192:194] = bytes([0, self.managers.index(one) + 1])  # the return path
             response, action = target.election.on_sm_info(bytes(came), Address(lid=self.managers.index(one) + 1, qp=0))
             self.obey(target, action)
             if response is not None and not self.drops():
@@ -653,7 +653,7 @@ class Net:
     def start(self, one: Manager) -> None:
         one.alive = True
         self.obey(one, Action.SWEEP)
-        for them in self.managers:  # IsSM changed: trap 144 to whoever is master
+        for them in self.managers:  # IsSM changed: trap 144 to the masters
             if them is not one and them.alive and them.election.state == MASTER:
                 self.obey(them, Action.SWEEP)
 
@@ -694,7 +694,7 @@ def test_whenever_they_start_the_highest_ends_up_as_the_only_master(priorities: 
 def test_highest_manager_becomes_the_only_master_under_any_loss(
     priorities: list[int], times: list[float], losses: list[bool], deaths: list[tuple[float, int]]
 ) -> None:
-    """And then all stays as it is."""
+    """And the state then stays stable."""
     lost = iter(losses)
     net = started(priorities, times, lambda: next(lost, False))
     for when, who in deaths:
@@ -717,7 +717,7 @@ def test_whenever_a_master_dies_there_is_another_in_time(
 ) -> None:
     """The limit is 3 s: polls, and a sweep."""
     net = started(priorities, times)
-    net.run(6.0 + dies_s)  # all have started
+    net.run(6.0 + dies_s)  # all have started by then
     (master,) = net.masters() or [net.best()]
     master.alive = False
     net.run(net.clock() + INTERVAL_S * (RETRIES + 2))

@@ -1,4 +1,4 @@
-"""Floating LIDs: which leaf switch gets which, and the options of their ranges."""
+"""Floating LIDs: their assignment to leaf switches, and the options of their ranges."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ FAR = [AdjacentRouterLids(subnet_prefix=2, first=1100, last=1600)]
 
 
 class Routers:
-    """A sender to the ports of routers that answer from their tables, unless they are silent or refuse."""
+    """A sender to routers' ports that answer from their tables, except for silent or refused attributes."""
 
     def __init__(self, ranges: list[AdjacentRouterLids], *enabled: int) -> None:
         self.ranges = AdjacentSubnetsRouterLidInfo(subnet=(ranges + [AdjacentRouterLids()] * 8)[:8]).raw

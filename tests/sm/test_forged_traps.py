@@ -1,4 +1,4 @@
-"""Traps that a host forges: none is believed in another's name, and none keeps the manager sweeping."""
+"""Forged traps of a host: none is accepted for another port, and none causes repeated sweeps."""
 
 from __future__ import annotations
 
@@ -58,11 +58,11 @@ def attacked() -> Attacked:
 @pytest.mark.parametrize(
     ("number", "issuer", "addressee"),
     [
-        (Trap.BAD_P_KEY, "h3/1", "h3/1"),  # in another's name
+        (Trap.BAD_P_KEY, "h3/1", "h3/1"),  # for another port
         (Trap.LINK_STATE_CHANGED, "leaf1/0", ""),
-        (Trap.LINK_STATE_CHANGED, "h5/1", ""),  # a host has no links of a switch to tell of
+        (Trap.LINK_STATE_CHANGED, "h5/1", ""),  # a trap for switches, sent by a host
         (Trap.BAD_SWITCH_P_KEY, "h5/1", ""),
-        (Trap.BAD_P_KEY, "h5/1", "h3/1"),  # a packet that it cannot have seen
+        (Trap.BAD_P_KEY, "h5/1", "h3/1"),  # about a packet that it cannot have received
     ],
 )
 def test_trap_that_its_sender_cannot_know_of_is_ignored(attacked, number, issuer, addressee):
@@ -89,7 +89,7 @@ def test_only_a_trap_with_a_notice_is_a_trap(attacked, method, attribute):
 
 
 def test_flood_of_traps_causes_few_sweeps(attacked):
-    """A port may say that it changed; said again and again, the manager sweeps every five seconds."""
+    """A port may report a change; for repeated reports the manager sweeps only every five seconds."""
     before, began_s = attacked.manager.sweeps, attacked.net.clock()
     details = LocalChangesDetails(lid_addr=attacked.lid("h5/1")).raw
     for _ in range(500):
@@ -99,7 +99,7 @@ def test_flood_of_traps_causes_few_sweeps(attacked):
 
 
 def test_attempt_without_the_m_key_is_traced_along_its_way(attacked):
-    """Switches write their input ports into the request: from h5 to h2, over a spine."""
+    """Switches write their input ports into the request, here from h5 to h2 over a spine."""
     devices, fabric = attacked.net.devices, attacked.net.fabric
     h2, hops = fabric["h2/1"].slot, [fabric["h5/1"].peer.slot]
     leaf = devices.node_of[hops[0]]

@@ -18,10 +18,10 @@ from weft.wire.smp import SmpAttribute, SwitchInfo
 
 
 class Recorder:
-    """A sender to switches of which one refuses its first block."""
+    """A sender to switches, one of which refuses its first block."""
 
     def __init__(self) -> None:
-        self.blocks: list[list[int]] = []  # of each wave
+        self.blocks: list[list[int]] = []  # blocks of each wave
 
     def aside(self, work):
         return work()
@@ -35,7 +35,7 @@ class Recorder:
 
 
 def one_way_round(graph, lids, step):
-    """Tables of a ring that send everything the same way round, in whole blocks."""
+    """Return tables of a ring that send all packets in one direction, in whole blocks."""
     lft = np.full((graph.n_switches, -(-lids // BLOCK) * BLOCK), NO_ROUTE, np.uint8)
     order = [0]
     while len(order) < graph.n_switches:
@@ -50,9 +50,9 @@ def one_way_round(graph, lids, step):
 
 
 def upload(*, returns: bool):
-    """Turn a ring of six round: it sends all one way, and shall send it the other.
+    """Reverse the direction of a ring of six switches.
 
-    No switch can be written before the next. `returns`: one has an empty table, and the others lead past it.
+    Each switch must be written after the next one. `returns`: one has an empty table, and the others avoid it.
     """
     view = make_view(walk(Net("torus:6,hosts=20")))
     tables = view.fabric.tables
@@ -93,7 +93,7 @@ def test_a_switch_that_returns_and_refuses_its_first_block_stops_no_other():
 
 
 class Switches:
-    """A sender to switches that answer a Get with the number of its block, and take Sets, except these nodes."""
+    """A sender to switches that answer a Get with the number of its block and accept Sets, except these nodes."""
 
     def __init__(self, view, *silent: str) -> None:
         self.view, self.silent = view, {view.fabric.node_index[name] for name in silent}

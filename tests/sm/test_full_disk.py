@@ -1,4 +1,4 @@
-"""A disk that takes no more: the subnet is managed all the same, and both ends of it are said once."""
+"""A full disk: the subnet stays managed, and the start and the end of the failure are each reported once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from weft.wire.port_info import PortInfo, PortState
 
 @contextmanager
 def full_disk():
-    """No file of this process may grow; nobody needs to be root for it."""
+    """Prevent all files of this process from growing; this needs no root."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
     try:
@@ -39,7 +39,7 @@ def sweep(manager):
 
 
 def pull_and_plug(net, manager, times=1):
-    """Faults that change the subnet, each with its sweep."""
+    """Pull and plug a cable, with a sweep after each."""
     for _ in range(times):
         for happens in (faults.pull_cable, faults.plug_cable):
             happens(net.devices, net.fabric["leaf1/5"].slot)
@@ -93,11 +93,11 @@ def test_a_log_that_cannot_be_written_loses_lines_and_says_how_many(net, tmp_pat
             pull_and_plug(net, manager, times=2)
             assert is_whole(net)
             assert path.read_text() == before
-        lost = len(log.recent) - heard - 1  # the line that says so went to standard error
+        lost = len(log.recent) - heard - 1  # the line about the failure went to standard error
         assert capsys.readouterr().err.count("NOT_WRITTEN the log: File too large") == 1
         manager.close()
     blank, again, stopped = path.read_text()[len(before) :].splitlines()
-    assert not blank  # whatever was cut in half has its line to itself
+    assert not blank  # a truncated line is followed by a line break
     assert f"WRITTEN_AGAIN the log: {lost} lines missing here" in again
     assert "STOPPED" in stopped
 

@@ -1,4 +1,4 @@
-"""A host that forges the GUID of a tenant's port: one of the two is served; while the other is down it has its keys."""
+"""A host with the forged GUID of a tenant's port: one of the two gets the keys, the forger while the other is down."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from weft.wire.port_info import PortInfo
 
 @pytest.mark.parametrize(("spec", "sls"), [("fat-tree:hosts=16,radix=8", 1), ("torus:5x5", 4)])
 def test_it_says_how_many_service_levels_paths_have(spec, sls):
-    """A torus has a dateline in each of its two rings, and a bit of the service level for each."""
+    """A torus has a dateline in each of its two dimensions, with one bit of the service level for each."""
     net = Net(spec)
     manager = SubnetManager(net.carrier, Options(), log=Log(io.StringIO()), clock=net.clock)
     manager.open()

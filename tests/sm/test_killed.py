@@ -1,4 +1,4 @@
-"""Killed in the middle: what a subnet manager leaves half done, the next one makes whole, and LIDs stay."""
+"""Killed subnet managers: the next one completes an interrupted configuration, and LIDs stay."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ OPTIONS = (Options(), Options(lmc=1), Options(m_key=0x1234, m_key_protection_lev
 
 
 class Killed(BaseException):
-    """An end that no `except` of the subnet manager catches."""
+    """An exception that no `except` of the subnet manager catches."""
 
 
 class Mortal(LocalCarrier):
-    """A port whose program dies after so many MADs."""
+    """A port whose program dies after a number of MADs."""
 
-    mads, last = 0, -1  # so far; the last one that leaves, -1: it lives on
+    mads, last = 0, -1  # MADs sent; the last before the program dies, -1: never
 
     def exchange(self, mads, to=None, **how):
         if self._spend(len(mads)):
@@ -78,18 +78,18 @@ class Mortal(LocalCarrier):
 
 
 class Managed:
-    """A subnet, and subnet managers that come and go."""
+    """A subnet in which subnet managers start and die."""
 
     def __init__(self) -> None:
         self.net = Net(SPEC)
         self.log = io.StringIO()
-        self.beside: list[SubnetManager] = []  # that answer while another one waits
+        self.beside: list[SubnetManager] = []  # managers that answer while another one waits
 
     def manager(self, host: str, options: Options) -> tuple[SubnetManager, Mortal]:
         net = self.net
         carrier = Mortal(net.subnet, net.fabric[f"{host}/1"].slot, sleep=self.sleep)
         result = SubnetManager(carrier, options, log=Log(self.log), clock=net.clock)
-        result.state.sender.aside = lambda work: work()  # the clock would run on while routes are computed
+        result.state.sender.aside = lambda work: work()  # in a thread, the clock would advance during routing
         result.open()
         return result, carrier
 
@@ -101,7 +101,7 @@ class Managed:
         self.beside = waiting
 
     def die(self, carrier: Mortal, *, is_told: bool) -> None:
-        """The kernel closes what a dead process had open; `is_told`: and takes IsSM back, as it should."""
+        """Close the carrier, as the kernel does for a dead process; `is_told`: also clear IsSM, as it should."""
         if is_told:
             carrier.set_is_sm(False)
         carrier.close()
@@ -110,7 +110,7 @@ class Managed:
         return self.net.fabric.tables.lid.copy()
 
     def check_whole(self, options: Options) -> None:
-        """Every port Active, every pair reachable by the tables, and hosts answer each other by LID."""
+        """Assert that every port is Active, tables connect every pair, and hosts answer each other by LID."""
         devices, fabric = self.net.devices, self.net.fabric
         up = [slot for slot in range(len(devices.cable)) if devices.peer(slot) >= 0]
         assert {PortInfo.port_state.get(devices.info(slot)) for slot in up} == {PortState.ACTIVE}, self.log.getvalue()
@@ -125,7 +125,7 @@ class Managed:
 
 
 def sweep(manager: SubnetManager) -> None:
-    """Let it run to the end of its next sweep."""
+    """Run a manager to the end of its next sweep."""
     before = manager.sweeps
     for _ in range(1000):
         if manager.sweeps > before:
@@ -135,7 +135,7 @@ def sweep(manager: SubnetManager) -> None:
 
 
 def first_sweep(managed: Managed, options: Options, last: int = -1) -> Mortal:
-    """Sweep by a manager at h1 and return its carrier."""
+    """Sweep with a manager at h1 and return its carrier."""
     manager, carrier = managed.manager("h1", options)
     carrier.last = last
     sweep(manager)
@@ -143,7 +143,7 @@ def first_sweep(managed: Managed, options: Options, last: int = -1) -> Mortal:
 
 
 def succeed(managed: Managed, carrier: Mortal, point: int, options: Options) -> None:
-    """Another one, at the same host or elsewhere, sweeps; `point` counts."""
+    """Sweep with another manager, at the same host or another one, depending on `point`; LIDs must stay."""
     managed.die(carrier, is_told=point % 4 < 2)
     before = managed.lids()
     sweep(managed.manager("h1" if point % 2 else "h14", options)[0])
@@ -246,7 +246,7 @@ def test_a_standby_that_met_its_master_before_there_were_lids_takes_over_its_ser
 
 
 def test_while_it_waits_for_one_that_is_dead_it_answers_others() -> None:
-    """Two that start together and wait for each other would both become master."""
+    """Two managers that start together and wait for each other would both become master."""
     managed = Managed()
     managed.die(first_sweep(managed, Options()), is_told=False)
     manager, _ = managed.manager("h14", Options())
@@ -255,7 +255,7 @@ def test_while_it_waits_for_one_that_is_dead_it_answers_others() -> None:
     question, requests = Smp.pack(method=Method.GET, attribute_id=SmpAttribute.SM_INFO), []
 
     def sleep(seconds: float) -> None:
-        """It waits now."""
+        """Send a request during the manager's pause."""
         managed.sleep(seconds)
         requests.append(0 if requests else prober.send(question, Address(lid=lid, qp=0), retries=50))
         result.extend(SMInfo.unpack(answer, 64).sm_state for _, answer in prober.poll() if answer is not None)
@@ -270,7 +270,7 @@ def test_two_that_were_too_busy_to_answer_each_other_are_not_masters_for_ever() 
     managed = Managed()
     managers = [managed.manager(host, Options(sweep_interval_s=0))[0] for host in ("h1", "h14")]
     for manager in managers:
-        sweep(manager)  # nobody answers meanwhile
+        sweep(manager)  # no manager answers meanwhile
     assert [manager.election.state for manager in managers] == [SMState.MASTER] * 2
     until_s = managed.net.clock() + 60
     while managed.net.clock() < until_s:
@@ -282,7 +282,7 @@ def test_two_that_were_too_busy_to_answer_each_other_are_not_masters_for_ever() 
 
 @pytest.mark.parametrize(("is_manager", "sweeps"), [(True, 2), (False, 1)])
 def test_a_trap_of_a_higher_manager_is_heard_even_if_two_masters_gave_both_the_same_lid(is_manager, sweeps) -> None:
-    """And a port that only says that IsSM changed, which is our own doing, is not."""
+    """And a trap about our own change of IsSM causes none."""
     managed = Managed()
     manager, _ = managed.manager("h14", Options())
     sweep(manager)
@@ -307,7 +307,7 @@ def lab():
 
 
 def start_sm(lab: Lab, host: str, *options: str) -> subprocess.Popen[str]:
-    """`weft sm` at a host."""
+    """Start `weft sm` at a host."""
     words = ["sm", "--on", "ibsim", "--ibsim", lab.sockname, "--at", lab.host(host)["sim_host"], *options]
     return subprocess.Popen(
         [sys.executable, "-m", "weft", *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
@@ -315,7 +315,7 @@ def start_sm(lab: Lab, host: str, *options: str) -> subprocess.Popen[str]:
 
 
 def test_after_a_kill_9_in_the_middle_of_a_sweep_another_process_makes_it_whole(lab) -> None:
-    """SIGKILL when so many of its MADs are there; then one at another host, which finds no IsSM of the dead."""
+    """SIGKILL after a number of its MADs; then a manager at another host, where the dead one's IsSM is cleared."""
     last, send, victim = 200, lab.subnet.send, start_sm(lab, "h1")
 
     def kill_at_last(slot, *sent):
@@ -340,7 +340,7 @@ def test_after_a_kill_9_in_the_middle_of_a_sweep_another_process_makes_it_whole(
 
 @pytest.mark.slow
 def test_after_a_kill_9_in_the_middle_of_an_order_it_comes_back_and_is_told_again(lab, tmp_path) -> None:
-    """SIGKILL at one of the MADs that an order takes. The client is told that nobody answers."""
+    """SIGKILL at one of the MADs of a request. The client gets the error that no manager answers."""
     state, client = tmp_path / "sm.json", ManagerSocket(socket_of(tmp_path / "sm.json"))
     guids = [int(lab.fabric[f"h{number}/1"].guid) for number in range(2, 10)]
     red = define(limited=tuple(guids))

@@ -33,7 +33,7 @@ def test_the_state_of_a_successor_stays(net, tmp_path):
 
 
 def test_manager_ends_with_its_lab_during_a_sweep():
-    """It sends nothing, so nothing that it sends can fail."""
+    """It sends no MAD then, so none can fail."""
     lab = Lab(weft.load("star:hosts=2"), f"ends{time.monotonic_ns() % 10**12}").__enter__()
     with closing(IbsimCarrier("h1", lab.sockname)) as carrier:
         manager = SubnetManager(carrier, Options(sweep_interval_s=0))

@@ -1,4 +1,4 @@
-"""LIDs: kept where they are, remembered where they were, new where they must be."""
+"""LIDs: kept if present, restored if known from before, new otherwise."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def view():
 
 
 def with_lids(view, lids):
-    """The view as if its end ports had these LIDs."""
+    """Return the view with these LIDs at its end ports."""
     result = view.port_info.copy()
     rows = result[view.end_ports]
     fill(rows, PortInfo.lid, np.array(lids, np.int64))
@@ -36,7 +36,7 @@ def guid(view, end):
 
 
 def blocks(view, chosen):
-    """Every LID of every port."""
+    """Return every LID of every port."""
     ends = view.end_ports
     return [lid + i for lid, lmc in zip(chosen.lid[ends], chosen.lmc[ends], strict=True) for i in range(1 << lmc)]
 

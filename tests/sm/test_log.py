@@ -10,7 +10,7 @@ from weft.sm.events import Event, Log, some
 
 
 class FullDisk(io.StringIO):
-    """A stream that takes no more while it is full."""
+    """A stream that refuses writes while it is full."""
 
     is_full = False
 

@@ -1,4 +1,4 @@
-"""Groups: who may make, join, leave and see them. Statuses are those that osmtest expects of OpenSM."""
+"""Groups: permissions to create, join, leave and query them. osmtest expects the same statuses of OpenSM."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def table(desk, who="h1", names="", sm_key=0, **fields):
     return desk.ask(who, Method.GET_TABLE, SaAttribute.MC_MEMBER_RECORD, record, names, sm_key=sm_key)[1]
 
 
-# -- make -------------------------------------------------------------------------------------------------------------
+# -- create -----------------------------------------------------------------------------------------------------------
 
 
 def test_the_broadcast_group_of_ip_is_there_before_anybody_joins(desk):
@@ -138,13 +138,13 @@ def test_an_mgid_that_is_not_given_is_made_here(desk):
         ("ff12:a01c:fe80::1234:5678", 0),
         ("fa12:a01c:fe80::1234:5678", INVALID),
         ("ef12:a01c:fe80::1234:5678", INVALID),
-        ("ff12:a01b:fe80::1234:5678", INVALID),  # ours
+        ("ff12:a01b:fe80::1234:5678", INVALID),  # reserved for the SA's own groups
         ("ff15:a01b:fe80::1234:5678", 0),
         ("ff1f:a01c:fe80::1234:5678", 0),
         ("ff22:a01c:fe80::1234:5678", INVALID),
         ("ff02::1", 0),
-        ("ff12:401b:ffff::1", INVALID),  # has not the Q_Key of the broadcast group
-        ("ff12:401b:8001::1", INVALID),  # of which there is no broadcast group
+        ("ff12:401b:ffff::1", INVALID),  # without the Q_Key of the broadcast group
+        ("ff12:401b:8001::1", INVALID),  # a P_Key without a broadcast group
     ],
 )
 def test_an_mgid_must_be_one_and_groups_of_ip_fit_their_broadcast_group(desk, mgid, status):
@@ -164,7 +164,7 @@ def test_groups_end_where_the_tables_of_switches_do(desk):
 
 
 def test_join_answer_has_the_groups_attributes(desk):
-    """The flow of a driver that joins with three components, and again with what it was told."""
+    """The sequence of a driver that joins with three components, and again with the returned record."""
     _, (messages,) = join(desk, JOIN, mgid=BROADCAST)
     assert (messages.mlid, messages.q_key, messages.mtu, messages.rate, messages.join_state) == (
         0xC000,
@@ -205,7 +205,7 @@ def test_a_gid_of_another_subnet_is_refused_and_the_default_prefix_is_ours(desk)
 
 
 def test_join_states_add_up_and_are_taken_away_bit_by_bit(desk):
-    """osmtest's o15.0.1.11 and o15.0.1.14."""
+    """Compliance statements o15.0.1.11 and o15.0.1.14, as in osmtest."""
     assert join(desk, mgid=GOOD, join_state=3)[1][0].join_state == 3
     assert leave(desk, mgid=GOOD, join_state=6)[0] == INVALID  # a bit that is not set
     assert leave(desk, mgid=GOOD, join_state=0)[0] == INVALID
@@ -279,7 +279,7 @@ def test_a_port_with_a_small_mtu_or_a_slow_cable_cannot_join(desk):
     assert join(desk, JOIN, "h4", mgid=GOOD + 1)[0] == INVALID
 
 
-# -- ask --------------------------------------------------------------------------------------------------------------
+# -- queries ----------------------------------------------------------------------------------------------------------
 
 
 def test_strangers_see_groups_and_trusted_ones_see_members(desk):
@@ -384,7 +384,7 @@ def test_a_group_is_announced_when_it_comes_and_when_it_goes(desk):
 
 
 def records(groups):
-    """Every group, and every member of it, as the SA tells them to another subnet manager."""
+    """Return the records of groups and members that the SA sends to another subnet manager."""
     rows = [
         (group.record.raw, *map(bytes, group.member_rows(Gid.LINK_LOCAL_PREFIX))) for group in groups.by_mgid.values()
     ]
@@ -407,7 +407,7 @@ def test_a_copy_has_the_same_groups_members_and_mlids(desk):
 
 @given(wishes=st.lists(st.integers(0, 80), max_size=200))
 def test_mlids_are_never_given_twice_and_blocks_are_filled_first(wishes):
-    """A number that is not in use makes a group, one that is ends it."""
+    """Each number creates a group, or ends the group with that number."""
     groups = Groups(last_mlid=0xC000 + 40)
     for number in wishes:
         group = groups.by_mgid.get(number)
@@ -439,7 +439,7 @@ def test_a_group_gets_the_mlid_that_it_asks_for_if_that_is_free():
 
 @pytest.mark.parametrize(("room", "count"), [(0, 0), (1, 1), (2, 2), (3, 2)])
 def test_groups_of_partitions_that_find_no_mlid_are_listed(desk, room, count):
-    """The last MLID of the smallest table is used; a freed one serves if no new one is left."""
+    """The last MLID of the smallest table is used; freed MLIDs are reused when no new one is left."""
     partitions = parse_partitions("Default=0x7fff,ipoib:\n mgid=ff12::7\n ALL=full;")
     fill(desk.view.switch_info, SwitchInfo.multicast_fdb_cap, room)
     groups = Groups(_fresh=0xC000 + (room == 0) * 0x4000)

@@ -1,4 +1,4 @@
-"""opensm.conf: read as OpenSM reads it, refused where OpenSM would go on with something else."""
+"""opensm.conf: read as by OpenSM, refused where OpenSM would continue with another value."""
 
 from __future__ import annotations
 
@@ -251,7 +251,7 @@ def test_an_m_key_must_be_renewed_before_its_lease_ends():
     assert parse(level, "m_key_lease_period 2", "sweep_interval 1").sweep_interval_s == 1
     with pytest.raises(ConfigError, match="sweep_interval 0 is refused"):
         parse(level, "m_key_lease_period 2", "sweep_interval 0")
-    for line in ("m_key_lease_period 0", "m_key_protection_level 0"):  # there is nothing to renew
+    for line in ("m_key_lease_period 0", "m_key_protection_level 0"):  # no lease to renew
         assert parse(level, "m_key_lease_period 10", line).sweep_interval_s == 10
 
 
@@ -262,7 +262,7 @@ def test_options_from_elsewhere_are_held_to_the_same_rules():
         Options(log_file=Path("a#b"))
 
 
-# -- what has no effect ------------------------------------------------------------------------------------------------
+# -- options without effect --------------------------------------------------------------------------------------------
 
 
 def test_unused_options_are_kept_unless_default():

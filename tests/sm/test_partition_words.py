@@ -1,4 +1,4 @@
-"""Words of partitions.conf: numbers as C reads them, flags of groups with their limits, MGIDs, names."""
+"""Words of partitions.conf: numbers in C's syntax, flags of groups with their limits, MGIDs, names."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_names_are_cut_after_31_characters():
 
 
 def test_a_partition_without_a_p_key_is_that_of_its_name_or_gets_the_lowest_free_one():
-    """Of several partitions with a name OpenSM takes the first by P_Key, low byte first."""
+    """OpenSM selects among partitions of the same name the first by P_Key, low byte first."""
     assert names("a: ALL; b=1: ALL; c: ALL; 7: ALL;") == {0x7FFF: "Default", 1: "a", 2: "c", 7: "0007"}
     several = parse_partitions("a=0x0102: 0x1; a=0x0201: 0x2; a: 0x3;")
     assert [member.who for member in several.by_p_key(0x0201).members] == [2, 3]

@@ -1,4 +1,4 @@
-"""Partition files, and the P_Key tables that they ask for. What OpenSM makes of the same is in tests/interop."""
+"""Partition files, and the P_Key tables that they define. tests/interop has OpenSM's results for the same files."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def guid(name: str) -> int:
 
 
 def keys(text: str, name: str, **options: object) -> list[int]:
-    """The used part of a port's table."""
+    """Return the used part of a port's table."""
     table = wanted_pkeys(parse_partitions(text), FABRIC, OWN, **options).table
     return np.trim_zeros(table[SLOT[name] + 1], "b").tolist()
 
@@ -126,7 +126,7 @@ def test_groups_of_ip_get_the_partitions_key_and_inherit_its_flags():
     )
     _, igmp, other, routers = red.groups
     assert (str(igmp.mgid)[:14], igmp.rate, igmp.q_key, igmp.t_class) == ("ff12:401b:8010", 6, 0x0B1B, 0)
-    assert (str(other.mgid)[:9], other.sl, other.q_key) == ("ff12:0000", 2, 0xDEADBEEF)  # the scope is written over
+    assert (str(other.mgid)[:9], other.sl, other.q_key) == ("ff12:0000", 2, 0xDEADBEEF)  # the scope is overridden
     assert str(routers.mgid)[:14] == "ff12:601b:8010"
     assert [member.who for member in red.members] == [Everyone.ALL]
 
@@ -191,7 +191,7 @@ def test_lines_that_opensm_rejects_are_refused(text, line, tmp_path):
 @given(st.text(alphabet="Redfult0x71=,:;# \n\tALS_CmgidIPoib8", max_size=80))
 @settings(max_examples=300)
 def test_any_text_is_read_or_refused(text):
-    """And whatever is read leaves every port in Default, in a table without doubles."""
+    """And after any accepted file every port is in Default and has no key twice."""
     try:
         partitions = parse_partitions(text)
     except FileError:
@@ -302,7 +302,7 @@ def test_index_0_is_cleared_for_default_and_never_filled_by_another():
     result[ENDS, :3] = 0x8001, 0xFFFF, 0x8002
     text = "Default=0x7fff: ALL=full; A=1: ALL=full; B=2: ALL=full;"
     assert keys(text, "h3", found=result, keep_indexes=True) == [0xFFFF, 0, 0x8002, 0x8001]
-    cap = np.full(len(FABRIC.nodes), 2)  # with both keys allowed, a limited one of Default does not go to index 0
+    cap = np.full(len(FABRIC.nodes), 2)  # with both keys, Default's limited one is not at index 0
     assert keys("A=1: ALL=full;", "h3", allow_both=True, partition_cap=cap) == [0, 0x8001]
 
 
@@ -387,7 +387,7 @@ def test_a_full_key_includes_the_limited_one(table, other, new):
 
 
 def test_of_adapters_without_a_lid_only_the_first_block_of_keys_is_read():
-    """They were just started, and hold one key; other ports may have keys in all 128 entries."""
+    """They have just started with one key; other ports may have keys in all 128 entries."""
     desk, read = Desk("star:hosts=2"), []
 
     def note(mads, answers, answered):
@@ -410,7 +410,7 @@ def test_of_adapters_without_a_lid_only_the_first_block_of_keys_is_read():
         assert contents.tables.pkey[slots[1], 100] == last
 
 
-# -- who may talk -----------------------------------------------------------------------------------------------------
+# -- matching keys -----------------------------------------------------------------------------------------------------
 
 
 def test_limited_members_do_not_talk_to_each_other():

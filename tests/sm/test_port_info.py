@@ -1,4 +1,4 @@
-"""Settings of ports: limits of links, enforcement, and which ports are armed and activated."""
+"""Settings of ports: limits of links, enforcement, and the selection of ports to arm and activate."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_a_trunk_waits_while_an_end_of_it_is_not_active(view):
 
 
 class Agreeable:
-    """A sender whose ports take each setting as it is written."""
+    """A sender to ports that accept each setting."""
 
     def set(self, route, attribute, number, data):
         return data, np.ones(len(data), bool)
@@ -162,7 +162,7 @@ def test_ports_that_are_down_or_active_are_not_activated(view):
 
 
 class Noting(Agreeable):
-    """A sender that keeps what is written."""
+    """A sender that records the written settings."""
 
     def set(self, route, attribute, number, data):
         self.written = data.copy()

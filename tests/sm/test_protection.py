@@ -1,4 +1,4 @@
-"""The M_Key that weft makes where tenants exist: ports refuse strangers, managers that share it trust each other."""
+"""The M_Key that weft creates for tenants: ports refuse requests without it, managers with it trust each other."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_manager_that_starts_again_knows_the_key_of_its_file(managed):
 
 
 def test_ports_stay_open_where_the_key_cannot_be_kept(tmp_path):
-    managed = Managed(tmp_path, m_key_file=Path("/proc/weft/m_key"))  # nobody can make a folder there
+    managed = Managed(tmp_path, m_key_file=Path("/proc/weft/m_key"))  # no folder can be created there
     isolate(managed)
     assert port_info(managed.net.at("h2/1")).m_key == 0
     assert any("ports are not protected" in line for line in managed.manager.state.log.recent)
@@ -163,7 +163,7 @@ def test_standby_with_the_same_key_file_may_take_over(managed):
 
 
 class Rogue:
-    """A program at h6 that says IsSM, answers as a standby of priority 15, and keeps what it is sent."""
+    """A program at h6 that sets IsSM, answers as a standby of priority 15, and records its requests."""
 
     def __init__(self, managed: Managed, **claim: int) -> None:
         self.carrier, self.asked = managed.net.at("h6/1"), list[bytes]()

@@ -43,7 +43,7 @@ def test_only_ports_with_an_arbitration_table_have_a_high_limit(high_cap: int, l
 
 @pytest.fixture(scope="module")
 def mixed() -> Fabric:
-    """Two switches of different size, an adapter, an aggregation node, a router."""
+    """Return a fabric of two switches of different size, an adapter, an aggregation node and a router."""
     builder = FabricBuilder("mixed")
     switches = [builder.add_nodes(NodeKind.SWITCH, [f"sw{n}"], n_ports=n)[0] for n in (3, 5)]
     for number, kind in enumerate((NodeKind.HCA, NodeKind.AGGREGATION, NodeKind.ROUTER), 1):
@@ -80,7 +80,7 @@ def test_every_kind_of_port_gets_its_own(mixed):
 
 
 def test_a_switch_goes_by_the_port_that_a_packet_leaves_by(mixed):
-    """And by the options of port 0 only where it talks to itself, as OpenSM has it."""
+    """And, as in OpenSM, by the options of port 0 only for its own packets."""
     tables = mixed.tables.like()
     code = np.full(len(mixed.ports), 4, np.uint8)
     code[mixed.first_port[mixed.find_node("sw5").index] + 2] = 2
@@ -136,7 +136,7 @@ def test_all_64_entries_are_written(mixed):
 
 @pytest.mark.parametrize(("spec", "engine"), [("dragonfly:p=2,a=4,h=2", "dragonfly"), ("torus:5x5", "dimension-order")])
 def test_lanes_that_routing_needs_stay(spec, engine):
-    """A dragonfly changes lanes on the way and needs no service level for it."""
+    """A dragonfly changes VLs on the path without using service levels."""
     routing = route(weft.load(spec))
     assert routing.engine == engine
     before = routing.tables.sl2vl.copy()
@@ -163,7 +163,7 @@ def test_lanes_that_routing_needs_stay(spec, engine):
     ],
 )
 def test_a_switch_gets_a_table_for_each_pair_of_used_ports_or_for_all_inputs(is_enhanced, optimized, modifiers):
-    """Port 0 has a table if it is enhanced; a switch of four ports has two hosts here."""
+    """Port 0 has a table if it is enhanced; the switch with four ports has two hosts."""
     builder = FabricBuilder("pair")
     switch = builder.add_nodes(NodeKind.SWITCH, ["sw"], n_ports=4)
     builder.add_links(builder.add_nodes(NodeKind.HCA, ["h1", "h2"], n_ports=1), 1, switch, [1, 2], "NDR")
@@ -185,7 +185,7 @@ def test_a_switch_gets_a_table_for_each_pair_of_used_ports_or_for_all_inputs(is_
 
 
 def test_sl_to_vl_tables_are_written_with_the_lane_of_an_even_service_level_first():
-    """Of the two lanes in a byte the upper bits are those of the lower service level."""
+    """In each byte the upper four bits are the VL of the lower service level."""
     desk = Desk("star:hosts=2")
     view, contents = desk.view, carried_over(None, desk.view)
     lanes = np.arange(16, dtype=np.uint8)
@@ -309,7 +309,7 @@ def test_shares_that_do_not_go_are_refused(shares):
 
 
 class Ports:
-    """A sender that notes the modifiers of writes by attribute, and refuses those with these modifiers."""
+    """A sender that records the modifiers of writes by attribute, and refuses writes with these modifiers."""
 
     def __init__(self, *refused: int) -> None:
         self.refused, self.written = refused, {}
@@ -327,7 +327,7 @@ SL2VL, ARBITRATION = SmpAttribute.SL_TO_VL_MAPPING_TABLE, SmpAttribute.VL_ARBITR
 
 @pytest.fixture
 def pair():
-    """A switch with ports 1 and 2 to hosts; all ports have 8 entries in the low table of arbitration alone."""
+    """A switch with ports 1 and 2 to hosts; all ports have 8 arbitration entries, only in the low-priority table."""
     builder = FabricBuilder("pair")
     switch = builder.add_nodes(NodeKind.SWITCH, ["sw"], n_ports=4)
     builder.add_links(builder.add_nodes(NodeKind.HCA, ["h1", "h2"], n_ports=1), 1, switch, [1, 2], "NDR")
@@ -389,7 +389,7 @@ def test_rows_that_depend_on_the_input_are_written_one_by_one(pair):
     upload_vl_tables(sender, pair, contents)
     assert sender.modifiers(SL2VL) == [0, 0, 0x002, 0x102, ALL_INPUTS | 1]
     sender = Ports()
-    tables.sl2vl[first + 0 * 5 + 2] = 6  # of packets of the switch itself
+    tables.sl2vl[first + 0 * 5 + 2] = 6  # for packets of the switch itself
     upload_vl_tables(sender, pair, contents)
     assert sender.written[SL2VL] == [(0x002, 0x66)]
 

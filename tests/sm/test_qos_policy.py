@@ -1,4 +1,4 @@
-"""qos-policy.conf; what OpenSM makes of the same files is in tests/interop/test_qos_opensm.py."""
+"""qos-policy.conf; tests/interop/test_qos_opensm.py has OpenSM's results for the same files."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def parse(text: str) -> Policy:
 
 
 def group(*lines: str) -> Policy:
-    """Level 1 for what comes from a group of ports."""
+    """Return a policy with one rule, for requests from a group of ports."""
     body = "\n".join(lines)
     return parse(
         "qos-match-rules\nqos-match-rule\nsource: it\nqos-level-name: wholeset\n"
@@ -98,7 +98,7 @@ def test_a_port_belongs_to_a_group_by_any_of_its_lines(line, members):
 
 
 def rules(*each: str) -> Policy:
-    """Levels by name, and rules of lines with semicolons."""
+    """Return a policy with named levels and these rules, whose lines are separated by semicolons."""
     body = "".join("qos-match-rule\n" + item.replace("; ", "\n") + "\nend-qos-match-rule\n" for item in each)
     levels = "".join(f"qos-level\nname: L{n}\nsl: {n}\nend-qos-level\n" for n in range(1, 9))
     groups = (
@@ -123,7 +123,7 @@ def test_a_rule_matches_only_if_all_that_it_says_does():
     output = {"qos_class": 8, "service_id": 22, "p_key": 1}
     assert sl(policy, A, B, **output) == sl(policy, A, A, **output) == 4
     assert sl(policy, B, B, **output) == sl(policy, A, C, **output) == 0
-    assert sl(policy, A, B, **{**output, "p_key": 0x8001}) == 4  # full or limited, it is the same partition
+    assert sl(policy, A, B, **{**output, "p_key": 0x8001}) == 4  # full and limited keys match the same partition
     assert [sl(policy, A, B, **{**output, key: 10}) for key in output] == [0, 0, 0]
 
 
@@ -187,7 +187,7 @@ def test_lists_of_ulps_have_limits(line, high):
 
 
 def test_ports_of_ulps_have_16_bits():
-    """The membership bit of a P_Key is the same bit as port 32768's."""
+    """Bit 15 must not be masked as in a P_Key, where it is the membership bit."""
     policy = ulps("sdp, port-num 32768-65535 : 3", "any, pkey 0x8005 : 4")
     assert [sl(policy, service_id=0x10000 + port) for port in (0, 32767, 32768, 65535)] == [0, 0, 3, 3]
     assert [sl(policy, p_key=p_key) for p_key in (5, 0x8005)] == [4, 4]

@@ -21,7 +21,7 @@ from weft.wire.smp import SmpAttribute
 
 
 class Managed:
-    """A subnet in this process, its manager, and what the manager sent in the last sweep."""
+    """A subnet in this process, its manager, and the MADs of the manager's last sweep."""
 
     def __init__(self, net, **options) -> None:
         self.net, self.sent = net, Counter()
@@ -49,7 +49,7 @@ def managed(net) -> Managed:
 
 
 def forgetful(mads, answers, answered) -> None:
-    """ibsim's way: thresholds of errors are not kept, and always read 0."""
+    """Change answers as ibsim would: error thresholds are not stored and always read 0."""
     infos = answers[:, 17] == SmpAttribute.PORT_INFO
     rows = answers[infos]
     fill(rows, PortInfo.local_phy_errors, 0, DATA)
@@ -134,7 +134,7 @@ def test_a_link_that_fell_often_is_restless_and_the_others_are_not(managed) -> N
 
 @pytest.mark.parametrize("part_enforce", ["both", "in", "out"])
 def test_a_manager_that_starts_again_writes_no_p_keys_that_devices_have(net, tmp_path, part_enforce):
-    """Switch ports that check in one direction only have tables that are read, too."""
+    """The tables of switch ports that check in one direction only are read too."""
     file = tmp_path / "partitions.conf"
     file.write_text(f"Default=0x7fff: ALL=full;\nred=0x0101: {int(net.fabric['h2/1'].guid):#x}=full;\n")
     written = []

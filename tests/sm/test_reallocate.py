@@ -38,7 +38,7 @@ def with_red(qos: QosOptions | None = None) -> RuntimeConfig:
 
 
 class Devices:
-    """Devices of a manager: the answers of `program` and of sweeps, one after the other."""
+    """A stand-in for a manager's devices: prepared results of `program` and of sweeps, in order."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.state = State(options=None, sender=None, log=Log(io.StringIO()))  # type: ignore[arg-type]
@@ -161,7 +161,7 @@ def test_a_change_needs_the_current_revision_and_removes_what_is_there():
 
 
 class Office:
-    """A control server without a socket, for a manager in this state."""
+    """A control server without a socket, for a manager with this state."""
 
     def __init__(self, **election: Any) -> None:
         self.state: Any = SimpleNamespace(
@@ -286,7 +286,7 @@ def test_answers_are_made_once_for_a_sweep_and_a_configuration(monkeypatch):
 
 
 def described_manager(monkeypatch: pytest.MonkeyPatch, *, view: Any, master: Any = None) -> Any:
-    """Return a manager at 1,000 s of its clock, which is 5,000 s after 1970."""
+    """Return a manager whose clock is at 1,000 s and whose wall clock is at 5,000 s after 1970."""
     monkeypatch.setattr(status, "time", SimpleNamespace(time=lambda: 5000.0))
     log = Log(io.StringIO(), clock=lambda: 0.0)
     log.say(Event.TRAP, "one")

@@ -17,7 +17,7 @@ PORT = "leaf1/5"
 
 
 class Refusal:
-    """A port that does not take one state; with status 0 it answers as if it did, with its old state."""
+    """A port that refuses one state; with status 0 it answers without an error but with its old state."""
 
     def __init__(self, net: Net, state: PortState, status: int) -> None:
         self.net, self.state, self.status, self.is_on = net, state, status, True
@@ -45,7 +45,7 @@ class Refusal:
 
 
 def entries_over(net: Net) -> int:
-    """Return how many forwarding entries lead over the link of the port."""
+    """Return the number of forwarding entries that use the port's link."""
     ports, tables, slot = net.fabric.ports, net.fabric.tables, net.fabric[PORT].slot
     ends = (slot, int(ports.peer[slot]))
     return sum(int((tables.lft[tables.switch_row[ports.node[end]]] == ports.number[end]).sum()) for end in ends)
@@ -71,7 +71,7 @@ def test_routes_avoid_a_link_whose_port_refuses_a_state_until_it_takes_it(net, s
     assert any(PORT in line and "routes avoid" in line for line in sm.events("REFUSED"))
     assert PORT in sm.manager.report.refused
     refusal.is_on = False
-    steps_until(sm, lambda: entries_over(net) > 0)  # without a trap: it is tried again after sweep_interval
+    steps_until(sm, lambda: entries_over(net) > 0)  # without a trap: the next try is after sweep_interval
     states = column(sm.view.port_info[sm.view.plugged], PortInfo.port_state)
     assert (states == PortState.ACTIVE).all()
     assert sm.manager.report.refused == ()

@@ -1,4 +1,4 @@
-"""A standby's copy: asked for by standard queries, kept through silence, loaded at a takeover; and adopted P_Keys."""
+"""A standby's copy: read by standard queries, kept through timeouts, loaded at a takeover; and adopted P_Keys."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ LINK_LOCAL_MGID = 0xFF12_401B_FFFF << 80
 
 
 def table(records, status=0):
-    """An answer of an SA, as a carrier gives it: whole, however long."""
+    """Return an answer of an SA as a carrier delivers it: reassembled."""
     offset = -(-records[0].size // 8) if records else 0
     head = SaMad.pack(method=Method.GET_TABLE_RESP, attribute_offset=offset, status=status)[:56]
     return head + pack_records(records)
@@ -66,7 +66,7 @@ class Standby:
         return self.replication.due(self.clock(), master)
 
     def hear(self, answers):
-        """Answers by attribute; what is not given times out."""
+        """Send the queries and pass the answers by attribute; a query without one times out."""
         for question in self.ask():
             assert question.heard(answers.get(SaMad.attribute_id.get(question.mad))) == Action.NOTHING
 
@@ -212,7 +212,7 @@ KEYS = st.lists(
 @given(st.data())
 @settings(max_examples=60)
 def test_every_port_keeps_the_keys_that_it_holds(view, data):
-    """And the key at its index 0, unless that gets the default key, which is there in any partition file."""
+    """Also the key at index 0, unless index 0 gets the default key, which every partition file has."""
     rows = [data.draw(KEYS) for _ in view.end_ports]
     result = held(view, rows)
     expected = wanted_pkeys(adopt_partitions(result, view), view.fabric, view.own_slot, allow_both=True).table
@@ -226,7 +226,7 @@ def test_every_port_keeps_the_keys_that_it_holds(view, data):
 
 
 def test_where_all_are_in_the_default_partition_that_is_all_there_is(view):
-    """Ports that hold nothing have just started."""
+    """Ports without keys have just started."""
     rows = [[0xFFFF]] * (len(view.end_ports) - 1)
     assert adopt_partitions(held(view, [*rows, []]), view) == NO_FILE
     assert adopt_partitions(held(view, [[]] * len(view.end_ports)), view) == NO_FILE
@@ -253,11 +253,11 @@ def test_a_partition_of_some_gets_no_newcomers(view):
     )
 
 
-# -- who is there -----------------------------------------------------------------------------------------------------
+# -- the source of the copy --------------------------------------------------------------------------------------------
 
 
 class Two(Net):
-    """A manager on h1, and another on h6 that answers whenever time passes."""
+    """A net with a manager on h1, and another on h6 that answers whenever time passes."""
 
     def __init__(self):
         super().__init__("fat-tree:hosts=8,radix=4")

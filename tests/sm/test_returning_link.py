@@ -15,7 +15,7 @@ from weft.wire.smp import DirectedSmp, SmpAttribute
 
 
 def send_one_at_a_time(net: Net) -> None:
-    """Let tampers see the subnet after each MAD."""
+    """Send MADs one at a time, so that the tamper functions are called after each."""
     exchange = net.exchange
 
     def split(mads, to=None, **how):
@@ -26,14 +26,14 @@ def send_one_at_a_time(net: Net) -> None:
 
 
 class LinkRecorder:
-    """The Sets that a subnet gets, and the state of one cable after each of them."""
+    """A record of the Sets to a subnet, and of the state of one cable after each."""
 
     def __init__(self, net: Net, slot: int) -> None:
         self._net, ports = net, net.fabric.ports
         self._ends = (slot, int(ports.peer[slot]))
-        self.attributes: list[int] = []  # of each Set
-        self.states: list[tuple[int, ...]] = []  # of the two ports, after it
-        self.used: list[bool] = []  # does a forwarding table lead over the cable?
+        self.attributes: list[int] = []  # the attribute of each Set
+        self.states: list[tuple[int, ...]] = []  # the states of the cable's ports after it
+        self.used: list[bool] = []  # whether a forwarding table uses the cable
         net.tampers.append(self._record)
         send_one_at_a_time(net)
 

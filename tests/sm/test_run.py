@@ -39,7 +39,7 @@ def manager() -> SubnetManager:
 
 
 def due_in_s(manager: SubnetManager) -> tuple[float, float]:
-    """Return when a sweep and a check are due."""
+    """Return the times until the next sweep and the next check."""
     return manager._sweep_s - manager.state.clock(), manager._check_s - manager.state.clock()
 
 
@@ -173,7 +173,7 @@ def test_a_manager_shows_itself_as_one_until_it_ends(tmp_path, monkeypatch):
 
 
 class Steps:
-    """The calls that one round of a manager makes, at time 0 of its clock."""
+    """A record of the calls of one iteration of a manager, at time 0 of its clock."""
 
     def __init__(self, manager: SubnetManager, monkeypatch: pytest.MonkeyPatch) -> None:
         self.manager, self.made, self.waits_s = manager, [], []
@@ -403,7 +403,7 @@ def test_a_light_sweep_makes_a_heavy_one_due_if_something_changed(manager, monke
 
 
 def test_requests_of_hosts_are_answered_for_a_slice_of_time(manager, monkeypatch):
-    """The manager hears others between two of them."""
+    """Between two requests the manager reads other MADs."""
     now_s, heard, answered = [0.0], [], []
 
     class Waiting:
@@ -425,7 +425,7 @@ def test_requests_of_hosts_are_answered_for_a_slice_of_time(manager, monkeypatch
     heard.clear()
     manager._requests = Waiting()
     manager._serve(0.25)
-    assert (heard, answered) == ([0.01, 0.0], [8, 7])  # the second could not be answered now
+    assert (heard, answered) == ([0.01, 0.0], [8, 7])  # the second was not answered yet
     heard.clear()
     manager._serve(0.005)
     assert (heard, answered) == ([0.005, 0.0, 0.0, 0.0], [8, 7, 6, 5, 4])

@@ -19,7 +19,7 @@ from weft.wire.smp import DirectedSmp, NodeInfo, SmpAttribute
 
 
 class Carrier:
-    """A carrier that answers each MAD with itself, its data plus one; MADs of `silent` rows are not answered."""
+    """A carrier that answers each MAD with its data plus one, except those of `silent` rows."""
 
     def __init__(self, *silent: int, status: int = 0) -> None:
         self.parts: list[tuple[list[int], Any, dict[str, int]]] = []

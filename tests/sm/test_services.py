@@ -1,4 +1,4 @@
-"""Services: registered, found, changed and ended by those who may, and gone when their lease is over."""
+"""Services: registered, found, changed and ended by permitted requesters, and deleted when their lease expires."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_id_and_gid_are_needed_and_the_rest_has_defaults(desk):
 
 
 def test_the_same_id_gid_and_p_key_is_the_same_service(desk):
-    """osmtest's: registered with no key, then with one and another name."""
+    """As in osmtest: registered without a key, then with a key and another name."""
     register(desk, NO_P_KEY, number=5, service_p_key=0, service_name=b"five".ljust(64, b"\0"))
     register(desk, NO_P_KEY, number=5, service_p_key=0, service_key=7, service_name=b"six".ljust(64, b"\0"))
     assert [item.service_name.rstrip(b"\0") for item in find(desk)] == [b"six"]
@@ -101,7 +101,7 @@ def test_keys_are_for_trusted_eyes(desk):
 
 
 def test_others_need_the_key_to_change_or_end_a_service(desk):
-    """The owner of a service needs none: osmtest deletes by the name alone."""
+    """The owner of a service needs no key: osmtest deletes by the name alone."""
     register(desk, service_key=99)
     theirs = service(desk, 1, "h1", service_key=98)
     assert desk.ask("h2", Method.SET, SaAttribute.SERVICE_RECORD, theirs, ALL)[0] == SaStatus.REQUEST_INVALID

@@ -38,7 +38,7 @@ from weft.cli.sm import _import_manager
 _import_manager()
 print(*sys.modules, sep="\\n")
 """
-# The kernels that were loaded when it said that it started, when the subnet was up, when it was idle, after a fault.
+# The kernels that were loaded at its first log line, when the subnet was up, when it was idle, and after a fault.
 _RUN = """
 import io, json, sys, threading
 
@@ -99,7 +99,7 @@ def test_modules_that_a_manager_has_no_use_for_are_not_imported() -> None:
 
 
 def test_the_first_sweep_loads_what_it_needs_and_an_idle_manager_the_rest() -> None:
-    warming.warm_up(Options())  # so that all is in the cache
+    warming.warm_up(Options())  # fill the cache
     output = json.loads(python(_RUN))
     assert output["STARTED"] == []
     assert not output["compiler"]
@@ -126,7 +126,7 @@ class _Manager:
         return True
 
     def warm_up(self, _options: Options) -> None:
-        if self.done:  # the manager's first sweep was before: now it ends first, too
+        if self.done:  # the manager's first sweep was before: wait for its end
             assert self.is_over.wait(PATIENCE_S)
         self.done.append("warm_up")
 
@@ -139,12 +139,12 @@ def test_compiling_comes_before_the_first_mad_and_loading_after_the_first_sweep(
     monkeypatch.setattr(warming, "is_warmed_up", lambda: compiled)
     monkeypatch.setattr(warming, "warm_up", manager.warm_up)
     assert warming.run_warmed_up(cast(SubnetManager, manager))
-    assert manager.done == (["run", "warm_up"] if compiled else ["warm_up", "run"])  # and nothing runs on
+    assert manager.done == (["run", "warm_up"] if compiled else ["warm_up", "run"])  # and no thread is left
 
 
 def test_complete_warm_up_is_marked_beside_the_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(warming, "cache_folder", lambda module: tmp_path / module)
-    warming.warm_up(Options())  # into folders that are not there: as in a home that cannot be written
+    warming.warm_up(Options())  # the cache folders do not exist, as in a read-only home
     assert not warming.is_warmed_up()
     for module in warming.KERNELS:
         (tmp_path / module).mkdir()

@@ -244,7 +244,7 @@ def changed(view: View, edit: Callable[[View], None]) -> View:
 
 
 def test_devices_stay_known_until_they_restart(discovered):
-    """A switch tells by the top of its forwarding table, an adapter by a port that is not Active."""
+    """A switch's restart shows in LinearFDBTop, an adapter's in a port that is not Active."""
     before = carried_over(None, discovered)
     assert before.fresh.all()
     assert not any(known.any() for known in (before.routes, before.keys, before.alias_lid))
@@ -325,7 +325,7 @@ def test_ports_without_a_p_key_adopt_nothing(discovered):
 
 
 class Drifting:
-    """The state of a manager with a clock, whose check takes so long."""
+    """A manager's state with a clock, and a check that takes this long."""
 
     def __init__(self, **options: bool) -> None:
         self.now_s, self.took_s, self.found = 100.0, 2.0, ("h1/1: lacks P_Key 0x8101",)
@@ -392,7 +392,7 @@ def test_keys_of_another_master_are_noted_where_they_were_read_and_are_to_be_wri
 
 
 def test_tables_of_nodes_that_stay_are_known_when_others_go(discovered):
-    """Each row holds a number of its own, so one that is carried to another node is noticed."""
+    """Each row holds a unique number, so a row that moves to another node is detected."""
     before = carried_over(None, discovered)
     tables, fabric = before.tables, discovered.fabric
     random = np.random.default_rng(3)

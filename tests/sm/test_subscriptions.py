@@ -1,4 +1,4 @@
-"""Subscriptions to events: taken, kept, asked for, and answered with reports to those who may know."""
+"""Subscriptions to events: accepted, stored, queried, and answered with reports to permitted subscribers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def subscribe(desk, who="h1", sm_key=0, **changes):
 
 
 def link_changed(desk, switch="s1"):
-    """The notice of a trap 128 from a switch."""
+    """Return the notice of a trap 128 from a switch."""
     lid = desk.lid(switch)
     trap = Notice.pack(
         type=NoticeType.URGENT,
@@ -71,7 +71,7 @@ def test_to_subscribe_twice_is_to_subscribe_once(desk):
 
 
 def test_only_what_was_subscribed_can_be_unsubscribed(desk):
-    """osmtest's flow; QPN is the one that the subscription came from."""
+    """The sequence of osmtest; QPN is the sender of the subscription."""
     assert subscribe(desk, subscribe=0)[0] == SaStatus.REQUEST_INVALID
     subscribe(desk)
     assert subscribe(desk, "h2", subscribe=0, qpn=1)[0] == SaStatus.REQUEST_INVALID
@@ -197,7 +197,7 @@ def test_trust_of_a_repeated_subscription_stays(desk):
 
 
 def test_a_watched_port_may_always_know_of_itself(desk):
-    """Other subscribers without a common partition hear nothing; those to all ports or to a GID stay."""
+    """Other subscribers without a common partition get no report; subscriptions to all ports or to a GID stay."""
     subscribe(desk, "h3", lid_range_begin=1, lid_range_end=0xBFFF)
     subscribe(desk, "h2")
     subscribe(desk, "h4", gid=desk.gid("h3"))

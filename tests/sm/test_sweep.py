@@ -1,4 +1,4 @@
-"""Sweeps in this process: up from nothing, nothing to do the second time, and as little as possible after a fault."""
+"""Sweeps in this process: full initialization first, no writes the second time, and minimal writes after a fault."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from weft.wire.smp import DirectedSmp, SmpAttribute, SwitchInfo
 
 
 class Counting:
-    """A carrier that counts what is written, by attribute, and can be told to refuse."""
+    """A carrier that counts writes by attribute, and can refuse some."""
 
     def __init__(self, net):
         self._carrier, self._net, self.sets = net.carrier, net, Counter()
-        self.patience = set()  # timeouts and retries that it was told
+        self.patience = set()  # (timeout, retries) of its calls
 
     def __getattr__(self, name):
         return getattr(self._carrier, name)
@@ -68,7 +68,7 @@ class Sm:
 
 
 def steps_until(sm, happened):
-    """Let it run, without being told anything; a step takes a quarter of a second at most."""
+    """Step the manager without a trap until something happened; a step takes at most 0.25 s."""
     for _ in range(1000):
         if happened():
             return
@@ -103,7 +103,7 @@ def test_view_matches_port_info():
         output, true = (
             bytearray(item) for item in (sm.view.port_info[slot], net.devices.info(int(place + ports.number[slot])))
         )
-        output[28] = true[28]  # LocalPortNum is where the MAD came in
+        output[28] = true[28]  # LocalPortNum is the MAD's input port
         assert output == true
 
 
@@ -129,7 +129,7 @@ def test_after_a_fault_only_what_it_touches_changes(net):
     sets = sm.sweep()
     assert check(now(net)).ok
     assert (net.fabric.tables.lid == lids).all()
-    assert 0 < sm.manager.report.forwarding.entries < 40  # of 6 x 22
+    assert 0 < sm.manager.report.forwarding.entries < 40  # out of 6 x 22
     assert "PORT_INFO" not in sets
     assert sm.events("LINK_DISAPPEARED")[0].endswith(("leaf1/5 - spine1/1", "spine1/1 - leaf1/5"))
 
@@ -168,7 +168,7 @@ def test_a_host_that_comes_back_gets_its_lid_and_its_keys(net):
     faults.pull_cable(net.devices, slot)
     sm.sweep()
     assert "h7" not in sm.view.fabric
-    net.devices.info(slot)[16:18] = b"\0\0"  # it was off for a while
+    net.devices.info(slot)[16:18] = b"\0\0"  # as after a power cycle
     faults.plug_cable(net.devices, slot)
     sm.sweep()
     assert net.fabric.tables.lid[slot] == lid
@@ -176,9 +176,9 @@ def test_a_host_that_comes_back_gets_its_lid_and_its_keys(net):
 
 
 def test_after_a_dark_night_every_port_gets_its_lid_back(tmp_path):
-    """A manager that starts again remembers, though no port does."""
+    """A restarted manager remembers LIDs that no port has kept."""
     net = Net("fat-tree:hosts=16,radix=8")
-    faults.pull_cable(net.devices, net.fabric["h1/1"].slot)  # so that LIDs are not in the order of the walk
+    faults.pull_cable(net.devices, net.fabric["h1/1"].slot)  # so that LIDs are not in the order of discovery
     net.carrier = net.at("h5/1")
     sm = Sm(net, state_file=tmp_path / "sm.json")
     faults.plug_cable(net.devices, net.fabric["h1/1"].slot)
@@ -273,7 +273,7 @@ def test_a_link_that_flaps_is_left_out_until_it_is_quiet(net):
 
 
 def test_a_host_whose_link_flapped_comes_back_by_itself(net):
-    """Seven times in 17 s, told by traps alone, and then nothing happens any more."""
+    """Seven flaps in 17 s, each reported only by a trap, and then no further event."""
     sm = Sm(net)
     slot = net.fabric["h2/1"].slot
     for _ in range(7):
@@ -353,7 +353,7 @@ def test_qos_writes_lanes_once_and_not_again(net):
 
 
 def test_a_file_of_comments_alone_is_a_file_and_switches_check_at_hosts(net, tmp_path):
-    """OpenSM does the same; without a file there is nothing to check."""
+    """As in OpenSM; without a partition file switches do not check."""
     facing = net.fabric["h2/1"].peer.slot
 
     def enforced(**options):

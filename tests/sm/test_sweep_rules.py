@@ -1,4 +1,4 @@
-"""Choices of a sweep, one by one: LIDs, routing engines, links that stay down, and what is kept for the next sweep."""
+"""Decisions of a sweep: LIDs, routing engines, links that stay down, and the data kept for the next sweep."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def test_links_that_stay_down_are_left_out_and_the_ports_to_blame_are_named(monk
     assert said(state, Event.REFUSED) == [f"{name} does not become Active: routes avoid its link"]
 
 
-# -- keys, groups and what is kept ------------------------------------------------------------------------------------
+# -- keys, groups and kept data ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("made", "known", "used"), [(7, 3, 7), (0, 3, 3), (0, 0, 0)])

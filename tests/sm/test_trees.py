@@ -1,4 +1,4 @@
-"""Multicast trees: what is in the switches delivers to each member once, and never runs in a circle."""
+"""Multicast trees: the switches' tables deliver to each member once, and never form a loop."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Loop(AssertionError):
 
 
 def mask(mft, row, mlid):
-    """The ports of an entry."""
+    """Return the ports of an entry."""
     words = mft[row, mlid - FIRST] if mlid - FIRST < mft.shape[1] else []
     return {16 * word + bit for word, value in enumerate(words) for bit in range(16) if int(value) >> bit & 1}
 
@@ -65,9 +65,7 @@ def send(fabric, mft, mlid, source):
 
 
 def check_delivery(desk, group):
-    """Check delivery from every member to every other that receives, by the tables of the devices over the real
-    cables.
-    """
+    """Check delivery from every member to every other receiver, by the devices' tables over the real cables."""
     fabric, mft = faults.fabric_now(desk.net.devices), desk.net.devices.tables.mft
     slot_of = dict(zip(fabric.ports.guid.tolist(), range(len(fabric.ports)), strict=True))
     for node in fabric.of_kind(NodeKind.SWITCH).tolist():
@@ -88,7 +86,7 @@ def new_group(desk, *names, state=1):
 
 
 def random_fabric(seed):
-    """Connected switches of several sizes with parallel cables here and there, and hosts."""
+    """Return a random fabric of connected switches of several sizes with some parallel cables, and hosts."""
     chance = random.Random(seed)
     builder = FabricBuilder("random")
     sizes = [chance.choice((8, 20, 40)) for _ in range(chance.randint(1, 7))]
@@ -118,7 +116,7 @@ def connect(builder, switches, free, a, b):
 @settings(max_examples=25)
 @given(seed=st.integers(0, 10_000), data=st.data())
 def test_every_member_is_reached_once_by_every_member(seed, data):
-    """The fabric and the members are of any kind; members may change between two sweeps."""
+    """The fabric and the members are random; members may change between two sweeps."""
     desk = Desk(random_fabric(seed))
     names = st.lists(st.sampled_from(desk.net.fabric.nodes.name), unique=True, min_size=1)
     groups = []
@@ -206,7 +204,7 @@ def test_the_tree_depends_on_who_is_in_the_group_and_not_on_who_came_first():
 
 
 class OneByOne:
-    """A carrier that sends MADs singly, in any order, and looks at the tables after each."""
+    """A carrier that sends MADs one by one, in random order, and checks the tables after each."""
 
     def __init__(self, desk, seed):
         self.desk, self.net, self.chance = desk, desk.net, random.Random(seed)
@@ -231,7 +229,7 @@ class OneByOne:
 
 @pytest.mark.parametrize("seed", range(10))
 def test_no_packet_runs_in_a_circle_while_a_tree_becomes_another(seed):
-    """Two groups of the same hosts, over two spines, change places: one MAD at a time, in any order."""
+    """Two groups of the same hosts swap their spines: one MAD at a time, in random order."""
     desk = Desk("fat-tree:hosts=16,radix=8")
     item, other = (new_group(desk, "h1", "h5", "h9", "h13") for _ in range(2))
     desk.sweep()
@@ -246,7 +244,7 @@ def test_no_packet_runs_in_a_circle_while_a_tree_becomes_another(seed):
 
 
 def sets(desk, attribute):
-    """MADs of a kind that the desk sends from now on."""
+    """Return the list to which each later Set of this attribute is added."""
     sent = []
 
     def note(mads, answers, answered):
@@ -273,7 +271,7 @@ def test_only_what_differs_is_written():
 
 @pytest.mark.parametrize("in_use", [False, True])
 def test_entries_of_another_manager_are_cleared(in_use):
-    """Tables in a subnet that is in use are read, and only differences are written."""
+    """The tables of a subnet in use are read, and only differences are written."""
     desk = Desk("fat-tree:hosts=8,radix=4")
     if in_use:
         activate_all(desk)
@@ -417,7 +415,7 @@ def test_a_table_that_grows_by_words_keeps_its_columns():
     [
         (32, 4096, 0xBFFF, 63, True, 0xC01F),
         (64, 40, 0xBFFF, 63, True, 0xC027),
-        (32, 4096, 0xC01F, 63, True, None),  # it is so already
+        (32, 4096, 0xC01F, 63, True, None),  # already set
         (32, 0, 0xBFFF, 63, True, None),
         (32, 4096, 0xBFFF, -1, True, None),  # the switch did not take its SwitchInfo
         (32, 4096, 0xBFFF, 0, True, 0xC01F),

@@ -1,4 +1,4 @@
-"""No packet runs in a circle while some switches have the new tables and some the old ones."""
+"""No packet loops while some switches have the new tables and some the old ones."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def writes(plan):
 
 
 def assert_no_interleaving_loops(far, old, new, plan):
-    """Exhaustive, wave by wave.
+    """Assert, for every possible order of writes, that there is no loop during any wave.
 
-    In the middle of a wave each of its switches has the entry of before or of after. Any circle in the graph with both
-    takes one of the two edges of each switch, so some interleaving has it: no circle, no interleaving that loops.
+    During a wave each of its switches has either its old or its new entry. Any cycle in the graph with both edges uses
+    one edge of each switch, so some interleaving contains it: without a cycle, no interleaving loops.
     """
     state = old.copy()
     for wave in plan.waves:
@@ -47,7 +47,7 @@ def edges_of(far, ports):
 
 
 def random_net(rng, n):
-    """far[switch, port] of a connected graph; port 1 is an adapter, port 0 the switch itself."""
+    """Return far[switch, port] of a random connected graph; port 1 is an adapter, port 0 the switch itself."""
     net = nx.gnm_random_graph(n, int(rng.integers(n - 1, n * (n - 1) // 2 + 1)), seed=int(rng.integers(1 << 31)))
     net.add_edges_from((node, int(rng.integers(node))) for node in range(1, n))
     far = np.full((n, 2 + max(dict(net.degree).values())), -1, np.int32)
@@ -58,7 +58,7 @@ def random_net(rng, n):
 
 
 def random_tables(rng, net, far, lids, some_missing):
-    """Return tables with a random tree for each LID to a random switch, the same for a LID in all tables."""
+    """Return tables with a random tree for each LID to a random switch, which is the same in all tables."""
     lft = np.full((len(far), lids), NO_ROUTE, np.uint8)
     for lid in range(1, lids):
         target = lid * 7 % len(far)
@@ -105,7 +105,7 @@ def test_switches_that_return_are_written_before_any_table_leads_to_them(n, idle
 
 
 def tables_of(fabric):
-    """far, and the forwarding tables in whole blocks."""
+    """Return far[switch, port] and the forwarding tables in whole blocks."""
     graph = Subnet(fabric=fabric, lid=fabric.tables.lid, lmc=fabric.tables.lmc).graph
     far = np.full((graph.n_switches, int(graph.port.max()) + 1), -1, np.int32)
     far[graph.near, graph.port] = graph.far
@@ -133,7 +133,7 @@ def test_an_engine_or_a_root_replaces_another_without_a_loop(spec, one, other):
 
 
 def test_shortest_paths_replace_shortest_paths_in_one_wave():
-    """Both lead nearer with each hop, so does any mix."""
+    """With both tables each hop is nearer to the destination, so it is with any mix."""
     before = route(weft.load("torus:4x4"), Options(engine="dfsssp"))
     far, old = tables_of(before.fabric)
     _, new = tables_of(route(before.fabric, Options(engine="dimension-order")).fabric)
@@ -166,13 +166,13 @@ def ring_tables(*columns):
 
 
 def test_the_switch_next_to_the_destination_turns_first():
-    """An adapter on switch 2: 0 went over 1, now 1 goes over 0, so 0 must go straight before that."""
+    """An adapter is on switch 2: 0 sent over 1, now 1 sends over 0, so 0 must send directly before that."""
     plan = plan_upload(RING, ring_tables([2, 2, 1]), ring_tables([3, 3, 1]), in_use=True)
     assert [wave.switch.tolist() for wave in plan.waves] == [[0], [1]]
 
 
 def test_of_orders_that_contradict_each_other_the_lighter_one_drops_packets_for_a_moment():
-    """Two adapters on switch 2 want 0 before 1, a third, whose path turns the other way, wants 1 before 0."""
+    """Two adapters on switch 2 need 0 before 1, a third, whose path reverses, needs 1 before 0."""
     old, new = ring_tables([2, 2, 1], [2, 2, 1], [3, 3, 1]), ring_tables([3, 3, 1], [3, 3, 1], [2, 2, 1])
     plan = plan_upload(RING, old, new, in_use=True)
     assert plan.dropped_entries == 1
@@ -196,7 +196,7 @@ def test_a_switch_whose_tables_nobody_knows_is_written_whole():
 
 
 def test_a_switch_is_idle_if_it_drops_everything_and_no_table_leads_to_it():
-    """Packets to an adapter lead to no switch."""
+    """Entries to an adapter lead to no switch."""
     table = ring_tables([1, 3, NO_ROUTE])
     assert _idle(RING, table).tolist() == [False, False, True]
     table[1, 2] = 2

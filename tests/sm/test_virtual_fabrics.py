@@ -60,7 +60,7 @@ def test_members_are_full_and_limited_members_are_not_whatever_the_order():
         fabric("Red", "<PKey>0x10</PKey><Security>1</Security><Member>Two</Member><LimitedMember>Low</LimitedMember>")
     )
     read = parse_virtual_fabrics(text)
-    assert keys(read, "h2") == [0x7FFF, 0x8010]  # in both
+    assert keys(read, "h2") == [0x7FFF, 0x8010]  # a member of both
     assert keys(read, "h3") == [0x7FFF, 0x0010]
     assert keys(read, "h5") == [0x7FFF, 0x8010]
     assert keys(read, "h6") == [0x7FFF]

@@ -1,4 +1,4 @@
-"""Walking a subnet: all of it, by MADs alone, whatever some of its nodes say."""
+"""Discovery of a whole subnet by MADs alone, despite wrong answers of some nodes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def node_infos(mads):
 
 
 def cables(fabric):
-    """Pairs of port names, each cable once, by the GUIDs of their nodes."""
+    """Return each cable once, as a pair of (node GUID, port number)."""
     guid, number = fabric.nodes.guid[fabric.ports.node], fabric.ports.number
     ends = [
         ((int(guid[a]), int(number[a])), (int(guid[b]), int(number[b]))) for a, b in zip(*_ends(fabric), strict=True)
@@ -62,7 +62,7 @@ def test_paths_lead_to_the_ports_they_should(net):
 
 
 class Meddling:
-    """A port whose subnet changes when so many MADs have gone out."""
+    """A port whose subnet changes after a number of MADs."""
 
     def __init__(self, net, after, happens):
         self.net, self.left, self.happens = net, after, happens
@@ -116,7 +116,7 @@ def test_two_adapters_with_one_guid_are_named_and_left_out(net):
 
 
 def test_a_switch_with_the_guid_of_another_costs_only_its_contradictions(net):
-    """Half of what is behind the second one cannot be told from the first; the SM's own side stays."""
+    """Half of the nodes behind the second switch are indistinguishable from the first's; the SM's own side stays."""
     item, other = (net.fabric.nodes.guid[net.fabric.node_index[name]] for name in ("leaf2", "leaf3"))
 
     def twin(mads, answers, answered):

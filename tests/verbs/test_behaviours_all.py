@@ -1,4 +1,4 @@
-"""Whether the list of behaviours is tested from its first to its last."""
+"""Each of the listed behaviours has a test."""
 
 from __future__ import annotations
 

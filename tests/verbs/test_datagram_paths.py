@@ -106,7 +106,7 @@ class World:
     def seen(self, wc: Any) -> tuple[int, ...]:
         if wc.status != e.IBV_WC_SUCCESS:
             return wc.wr_id, wc.status
-        if wc.wr_id == 9:  # of a send completion only these fields are valid
+        if wc.wr_id == 9:  # only these fields of a send completion are valid
             return wc.wr_id, wc.status, wc.opcode
         return *(getattr(wc, name) for name in SEEN), wc.src_qp == self.a.qp_num
 

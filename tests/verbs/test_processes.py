@@ -32,7 +32,7 @@ def device() -> str:
 
 @pytest.fixture
 def ends(device) -> Iterator[dict[str, ProcessCarrier]]:
-    """Two carriers that act as those of two processes."""
+    """A pair of carriers that act as those of two processes."""
     result = {name: ProcessCarrier((GID,), device) for name in ("a", "b")}
     yield result
     for item in result.values():

@@ -347,7 +347,7 @@ def test_latency_is_summed_up_as_perftest_does():
 
 
 def test_the_peak_is_the_best_stretch_from_a_posting_to_a_completion():
-    """Of ten messages the sixth to eighth were posted together and completed within a microsecond."""
+    """Ten messages: the sixth to eighth are posted together and complete within a microsecond."""
     posted = np.arange(10) * 1000
     posted[5:8] = 5000
     done = posted + 1000

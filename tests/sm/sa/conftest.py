@@ -1,4 +1,4 @@
-"""A subnet that was swept, and an administrator to ask about it."""
+"""A subnet administrator and a view of its subnet after a sweep."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class _Carrier:
 
 
 class Asked:
-    """`view` is what a sweep leaves: LIDs, tables, ports that are Active."""
+    """A subnet administrator; `view` is the result of a sweep: LIDs, tables, Active ports."""
 
     def __init__(self, spec: str, *, engine: str = "auto", lmc: int = 0, options: Options | None = None) -> None:
         fabric = weft.load(spec)
@@ -58,7 +58,7 @@ class Asked:
         self.administrator.is_master = True
 
     def slot(self, name: str) -> int:
-        """`h3` is the port of a host, `leaf1` that of a switch."""
+        """Return the slot of the port of a host (`h3`) or of a switch (`leaf1`)."""
         node = self.view.fabric.find_node(name)
         return int(self.view.fabric.first_port[node.index]) + (0 if self.view.is_switch[node.index] else 1)
 
@@ -69,7 +69,7 @@ class Asked:
         return Gid.LINK_LOCAL_PREFIX << 64 | int(self.view.fabric.ports.guid[self.slot(name)])
 
     def resweep(self, **changes) -> None:
-        """Another view, as a sweep that found something new leaves it."""
+        """Change the view, as a sweep that found differences does."""
         self.state.view = self.view = replace(self.view, **changes)
 
     def send(self, attribute, record=b"", method=Method.GET_TABLE, *, mask=0, by="h1", **header) -> bytes | None:
@@ -77,7 +77,7 @@ class Asked:
         return self.administrator.answer(mad.raw, Address(lid=self.lid(by) if isinstance(by, str) else by))
 
     def ask(self, attribute, form, method=Method.GET_TABLE, *, by="h1", header=None, answered_in=None, **components):
-        """The status, and the records of the answer."""
+        """Return the status and the records of the answer."""
         names = [name for name in components if name.isidentifier()]
         mask = component_mask(form, *names)
         answer = self.send(attribute, form(**components), method, mask=mask, by=by, **(header or {}))
@@ -92,7 +92,7 @@ class Asked:
 
 @pytest.fixture(scope="session")
 def tree() -> Asked:
-    """Return a tree that is only read."""
+    """Return a tree that tests do not change."""
     return Asked("fat-tree:hosts=16,radix=8")
 
 

@@ -85,7 +85,7 @@ def test_the_p_key_of_two_ports_is_the_first_of_the_source_that_fits(make_subnet
 
 @pytest.mark.parametrize("pair", [("h2", "h3"), ("h3", "h2")])
 def test_both_ends_of_a_path_must_be_visible_to_the_requester(make_subnet, pair):
-    """h1 sees h2 alone, and h2 and h3 share a partition."""
+    """h1 sees only h2; h2 and h3 share a partition."""
     requests = make_subnet("star:hosts=3")
     put_keys(requests, h1=(0x8001,), h2=(0x8001, 0x8002), h3=(0x8002,))
     source, destination = pair

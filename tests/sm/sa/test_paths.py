@@ -1,4 +1,4 @@
-"""Paths: held to a walk of the tables by hand, and to what a query may want of them."""
+"""Paths: compared with a simple walk of the tables, and selected by the components of a query."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MTUS = (Mtu.BYTES_1024, Mtu.BYTES_2048, Mtu.BYTES_4096)
 
 
 def get(asked, method=Method.GET, **components):
-    """Status and records; `source` and `destination` are names, for their GIDs."""
+    """Return the status and the records; `source` and `destination` are names of ports."""
     for ours, theirs in (("source", "sgid"), ("destination", "dgid")):
         if ours in components:
             components[theirs] = asked.gid(components.pop(ours))
@@ -36,7 +36,7 @@ def get(asked, method=Method.GET, **components):
 
 
 def by_hand(asked, source, destination, dlid):
-    """MTU and Gbit/s, port by port."""
+    """Return the MTU and the rate of a path from a walk of the tables, port by port."""
     view, fabric = asked.view, asked.view.fabric
     tables, ports = fabric.tables, fabric.ports
     mtu = column(view.port_info, PortInfo.neighbor_mtu)
@@ -221,7 +221,7 @@ def test_where_the_best_lids_lead_nowhere_others_are_tried(make_subnet):
     assert len(from_all) == len(requests.view.end_ports)
 
 
-# -- what is broken ----------------------------------------------------------------------------------------------------
+# -- faults ------------------------------------------------------------------------------------------------------------
 
 
 def test_a_port_that_is_not_active_has_no_path(make_subnet):

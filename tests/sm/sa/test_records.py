@@ -46,7 +46,7 @@ TRUSTED = {"sm_key": 1}
 
 @given(st.data())
 def test_records_are_matched_as_one_by_one(data):
-    """All at once, in bytes, is the same as each with `wire.sa_query.matches`."""
+    """The vectorized match on bytes equals `wire.sa_query.matches` on each record."""
     form = data.draw(st.sampled_from(FORMS))
     few = st.binary(min_size=form.size, max_size=form.size).map(lambda raw: bytes(byte & 0x11 for byte in raw))
     query, records = data.draw(few), data.draw(st.lists(few, max_size=6))
@@ -82,9 +82,7 @@ def test_a_request_that_cannot_be_served_says_why(tree, header, status):
 
 
 def test_a_get_without_a_record_has_a_status_and_a_table_without_one_is_empty(tree):
-    """OpenSM does the same: the table is an RMPP message without data; osmtest asks for LID 0xFFFF and expects
-    success.
-    """
+    """As in OpenSM: the table is an RMPP message without data; osmtest queries LID 0xFFFF and expects success."""
     expected = {"mask": component_mask(NodeRecord, "lid"), "record": NodeRecord(lid=0xFFFF)}
     assert SaMad.status.get(tree.send(SaAttribute.NODE_RECORD, method=Method.GET, **expected)) == SaStatus.NO_RECORDS
     answer = tree.send(SaAttribute.NODE_RECORD, **expected)
@@ -148,7 +146,7 @@ def test_port_info_records_are_what_the_ports_say(tree):
 
 @pytest.mark.parametrize("given", [0x1234, 0])
 def test_an_m_key_of_the_options_is_told_to_the_trusted_only_and_one_that_weft_made_to_nobody(make_subnet, given):
-    """Everybody knows the default SA_Key, by which requests are trusted."""
+    """The default SA_Key, which makes a request trusted, is public."""
     requests = make_subnet("star:hosts=3")
     requests.state.options = replace(requests.state.options, m_key=given)
     fill(requests.view.port_info, PortInfo.m_key, 0x1234)
@@ -158,7 +156,7 @@ def test_an_m_key_of_the_options_is_told_to_the_trusted_only_and_one_that_weft_m
 
 
 def test_capabilities_are_matched_bit_by_bit_where_the_modifier_says_so(make_subnet):
-    """`saquery -s` finds subnet managers like this."""
+    """`saquery -s` finds subnet managers in this way."""
     requests = make_subnet("star:hosts=3")
     slot = requests.slot("h2")
     had = PortInfo.capability_mask.get(requests.view.port_info[slot].tobytes())
@@ -284,7 +282,7 @@ def test_key_records_of_a_switch_have_its_own_capacity_at_port_0_and_that_of_enf
 
 
 def test_an_adapters_port_is_the_one_that_has_the_lid_whatever_number_is_asked_for(tree):
-    """OpenSM does the same; osmtest asks for port 0 of adapters."""
+    """As in OpenSM; osmtest queries port 0 of adapters."""
     arbitration = SaAttribute.VL_ARBITRATION_TABLE_RECORD, VLArbitrationTableRecord
     _, of_host = tree.ask(*arbitration, lid=tree.lid("h1"), output_port_num=0, block_num=3)
     assert [(record.output_port_num, record.block_num) for record in of_host] == [(1, 3)]
@@ -325,7 +323,7 @@ def test_tenants_see_nothing_of_each_other(make_subnet):
     requests = make_subnet("star:hosts=4")
     keys = requests.view.fabric.tables.pkey
     keys[:, 0] = 0x7FFF  # all are limited members of the default partition
-    keys[requests.slot("h1"), 0] = 0xFFFF  # but where the subnet manager is
+    keys[requests.slot("h1"), 0] = 0xFFFF  # except the subnet manager's port
     keys[requests.slot("h2"), 1] = keys[requests.slot("h3"), 1] = 0x8001
     keys[requests.slot("h4"), 1] = 0x8002
     observed = {}

@@ -1,4 +1,4 @@
-"""Paths to other subnets: by which router, with which hop limit, and to which prefixes."""
+"""Paths to other subnets: the selected router, the hop limit, and the reachable prefixes."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_log_of_a_subnet_without_a_way_out_has_no_such_line(subnet):
 
 def test_alias_gid_names_the_port_with_its_lid(subnet):
     alias = subnet.gid("s1-h2") >> 64 << 64 | subnet.lid("s1-h2")
-    assert path_to(subnet, alias)[0] == SaStatus.INVALID_GID  # not written
+    assert path_to(subnet, alias)[0] == SaStatus.INVALID_GID  # this alias is not written to the port
     subnet.state.known = SimpleNamespace(alias_lid=subnet.view.fabric.tables.lid)
     status, (record,) = path_to(subnet, alias)
     assert (status, record.dlid, record.dgid, record.hop_limit) == (0, subnet.lid("s1-h2"), alias, 0)
@@ -134,7 +134,7 @@ def test_alias_gid_names_the_port_with_its_lid(subnet):
 
 
 class Noting:
-    """A sender whose ports take what is written, but for those of `refusing`."""
+    """A sender to ports that accept all writes, except those of `refusing`."""
 
     def __init__(self, *refusing: int) -> None:
         self.refusing, self.written = refusing, []
