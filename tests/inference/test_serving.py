@@ -174,6 +174,11 @@ def test_a_handoff_takes_its_set_up_and_its_bytes_over_the_rate_of_the_adapters(
     assert request.first_s - request.prefilled_s == pytest.approx(4e-4 + 1_000 * 160e3 / 400e9)
 
 
+def test_pools_may_come_in_any_order():
+    load, service = poisson(rate=5, seconds=5, prompt=Lengths(500), output=Lengths(20), seed=1), disaggregated(2, 2)
+    assert digest(serve(replace(service, pools=service.pools[::-1]), load)) == digest(serve(service, load))
+
+
 def test_layers_sent_with_the_prefill_leave_the_last_one_to_send():
     request = lonely_handoff(streams=True).requests[0]
     assert request.first_s - request.prefilled_s == pytest.approx(4e-4 + 1_000 * 160e3 / 32 / 400e9)

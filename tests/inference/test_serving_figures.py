@@ -200,7 +200,7 @@ def test_a_service_keeps_up_if_its_last_tenth_waits_for_less_than_a_tenth_of_the
     ],
 )
 def test_an_objective_that_a_request_without_a_wait_breaks_is_hopeless(changes, busy_s, hopeless):
-    run = served(changes)
+    run = served(changes, {"scheduled_s": 10.05, "preemptions": 0, "first_s": 11.0})  # another waited, and keeps it
     run.replicas.busy_s[:] = busy_s
     assert search._is_hopeless(run, Objective(ttft_s=2.0)) is hopeless
 
