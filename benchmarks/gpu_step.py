@@ -56,7 +56,7 @@ MODELS = (
 
 
 class Norm(nn.Module):
-    """RMSNorm as model codes write it: in float32, in separate operations."""
+    """The RMSNorm of typical model code: in float32, in separate operations."""
 
     def __init__(self, hidden: int) -> None:
         super().__init__()

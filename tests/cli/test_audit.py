@@ -14,7 +14,7 @@ from weft.plan.audit.positions import read_plan
 
 @pytest.fixture
 def run(monkeypatch, capsys):
-    """Status, what is printed, and what is complained of."""
+    """A function that runs `weft audit` and returns the status, the output and the errors."""
 
     def one(*arguments: object) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["weft", "audit", *map(str, arguments)])

@@ -296,7 +296,7 @@ TEXTS: dict[str, dict[str, tuple[str, str]]] = {
     "plan": PLAN_TEXTS,
 }
 REFUSES = {"--routed"}  # packets of RoCE v1 that would leave their leaf: that is its effect
-FORMS = {"--json", "--csv"}  # of every command: tests/cli/test_output.py
+FORMS = {"--json", "--csv"}  # tests/cli/test_output.py covers every command
 # In command lines of nccl-tests and OSU's programs; the help says that they are ignored.
 IGNORED = {"nccl": {"--op", "--ngpus", "--nthreads", "--iters", "--warmup_iters"}, "osu": {"--iterations", "--warmup"}}
 ECHOED = {"options", "seed", "env", "args", "start_time", "end_time", "wall_s", "packet_hops_per_s", "description"}
@@ -319,7 +319,7 @@ power_w: 1000
 
 @pytest.fixture(scope="module")
 def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Files that the cases name."""
+    """The paths of the files in the cases, by name."""
     folder = tmp_path_factory.mktemp("options")
     files.write(load("star:hosts=3,server=dgx-a100"), folder / "star.net", "ibnetdiscover")
     (folder / "single.yaml").write_text(SINGLE_SERVER)
@@ -352,7 +352,7 @@ def words(text: str, places: dict[str, str]) -> list[str]:
 
 
 def instead(before: list[str], more: list[str]) -> list[str]:
-    """The same command line with these options; `-` alone drops all others."""
+    """Return the command line with these options instead; a first `-` drops all others."""
     if more[0] == "-":
         return more[1:]
     remaining, dropped = [], False
@@ -365,7 +365,7 @@ def instead(before: list[str], more: list[str]) -> list[str]:
 
 
 def without_echo(said: Any) -> Any:
-    """The result alone: not what was asked."""
+    """Return the result without the fields that repeat the request."""
     if isinstance(said, dict):
         return {key: without_echo(value) for key, value in said.items() if key not in ECHOED}
     return [without_echo(item) for item in said] if isinstance(said, list) else said

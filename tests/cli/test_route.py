@@ -162,7 +162,7 @@ def test_bad_input_gets_one_clear_error(arguments, words, tmp_path, monkeypatch)
 
 @pytest.fixture
 def islands(tmp_path) -> str:
-    """Two stars that nothing joins."""
+    """The path of a fabric of two stars without a link between them."""
     builder = FabricBuilder("two islands")
     switches = builder.add_nodes(NodeKind.SWITCH, ["east", "west"], n_ports=4)
     hosts = builder.add_nodes(NodeKind.HCA, ["h1", "h2", "h3", "h4"], n_ports=1)

@@ -53,7 +53,7 @@ def lab(runtime):
 
 @pytest.fixture
 def nowhere(tmp_path, monkeypatch):
-    """No lab runs here."""
+    """An empty runtime folder: no lab runs."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
 
 
@@ -161,7 +161,7 @@ def test_once_brings_the_subnet_up_and_leaves(lab, capsys):
 
 
 def failed_status(*words: object) -> None:
-    """`weft sm status` where no manager runs: it prints, and its exit status tells a probe."""
+    """Run `weft sm status` without a manager: it prints, and its exit status 1 informs a probe."""
     with pytest.raises(SystemExit) as ended:
         run("status", *words)
     assert ended.value.code == 1
@@ -183,7 +183,7 @@ def test_the_status_is_a_page_of_words_and_the_same_as_json(lab, capsys):
 
 
 def test_the_status_is_of_labs_that_run_and_says_which(lab, runtime, capsys):
-    """An ibsim of long ago left its state beside the labs; another process may have that number by now."""
+    """An ended ibsim left its state beside the labs; another process may have its process ID by now."""
     run("--once", "--at", "h3")
     left = json.loads((lab.cache / "sm-h3.json").read_text()) | {"port": "H-1/1", "subnet": "ibsim sim"}
     old = runtime / "weft" / "sm-ibsim-first-H-1.json"

@@ -52,7 +52,7 @@ def half_way(tmp_path):
 
 
 def is_gone(pid: int) -> bool:
-    """Or a zombie, where nobody looks after orphans."""
+    """Return whether a process has ended; it may stay a zombie if no init process reaps it."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except (FileNotFoundError, ProcessLookupError):
@@ -73,7 +73,7 @@ def test_after_kill_9_the_same_command_goes_on_where_it_was(half_way, monkeypatc
     assert capsys.readouterr() == ("pipe: written\nout.csv: written, 4 runs, 0 failed\n", "")
     assert (folder / "out.csv.journal").read_bytes().startswith(before)
     assert places(folder) == [0, 1, 2, 3]
-    app([*STUDY, "-o", "whole.csv"])  # as if nothing had happened
+    app([*STUDY, "-o", "whole.csv"])  # for comparison, without an interruption
     assert (folder / "out.csv").read_bytes() == (folder / "whole.csv").read_bytes()
 
 

@@ -44,7 +44,7 @@ def file(tmp_path):
 
 
 def weft(*words):
-    """The status."""
+    """Run `weft tenants` and return the exit status."""
     try:
         app(["tenants", *words])
     except SystemExit as end:

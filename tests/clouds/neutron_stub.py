@@ -26,7 +26,7 @@ class _Worker:
 
 
 class Neutron:
-    """Neutron's networks and ports, its log, and the ports whose provisioning waits."""
+    """A stand-in for Neutron: networks, ports, its log, and the ports whose provisioning waits."""
 
     def __init__(self, **settings: object) -> None:
         self.networks: list[dict[str, Any]] = []

@@ -36,7 +36,7 @@ def small() -> Fabric:
 
 @pytest.fixture
 def weird() -> Fabric:
-    """Names that have to be escaped, that a font lacks, and that no XML file can hold."""
+    """Return a fabric with names that need escapes, that a font lacks, and that XML cannot contain."""
     builder = FabricBuilder('a <spec> & a "title"')
     leaf = builder.add_nodes(NodeKind.SWITCH, WEIRD[:1], n_ports=20)
     hosts = builder.add_nodes(NodeKind.HCA, WEIRD[1:], n_ports=1)
@@ -145,7 +145,7 @@ def test_the_same_fabric_gives_the_same_bytes(suffix: str, small: Fabric, tmp_pa
 
 
 class _Outline(HTMLParser):
-    """Tags, and the attributes that could load something."""
+    """A parser that collects tags and the attributes that could load a resource."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -71,7 +71,7 @@ def check_partitions_conf(text: str) -> None:
 
 
 def check_yaml(text: str) -> None:
-    """Kubernetes objects have a kind and a name; programs in them and what CNI gets are read as well."""
+    """Check that Kubernetes objects have a kind and a name; check embedded programs and CNI configurations too."""
     for document in yaml.safe_load_all(text):
         assert isinstance(document, dict)
         if "scrape_configs" in document:
@@ -111,7 +111,7 @@ def check_dockerfile(text: str) -> None:
 
 
 def check_peer(text: str) -> None:
-    """A file of another program has a test in which that program reads it."""
+    """Check that for a file of another program there is a test in which that program reads it."""
     assert (ROOT / PEERS[text.partition("\n")[0]]).is_file()
 
 

@@ -34,7 +34,7 @@ _DUMP = re.compile(r"\$WEFT_DUMPS/([\w.-]+)")
 
 
 def blocks(document: Path, *, on_dumps: bool) -> list[tuple[str, str]]:
-    """Language and text of those that need real fabrics, or of those that do not."""
+    """Return the language and the text of the blocks that need real fabrics, or of those that do not."""
     result = [
         (block.language, block.text) for block in read_blocks(document) if block.language in ("console", "python")
     ]
@@ -59,7 +59,7 @@ def environment() -> dict[str, str]:
 
 
 def steps(block: str) -> list[tuple[str, list[str]]]:
-    """Commands of a console block with the lines that each prints."""
+    """Return the commands of a console block, each with its lines of output."""
     result: list[tuple[str, list[str]]] = []
     for line in block.splitlines():
         if line.startswith("$ "):
@@ -70,7 +70,7 @@ def steps(block: str) -> list[tuple[str, list[str]]]:
 
 
 def matches(expected: list[str], printed: list[str]) -> bool:
-    """Blank lines do not count; a line `...` is any number of lines, and `...` in a line any number of characters."""
+    """Return whether output matches, without blank lines; `...` stands for any lines, or any characters of a line."""
     pattern = "".join(
         ".*" if line == "..." else re.escape(line).replace(r"\.\.\.", "[^\n]*") + "\n"
         for line in expected

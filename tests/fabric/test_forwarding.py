@@ -23,7 +23,7 @@ SIZES_BYTES = (64, 256 + 124, 256 + 125, 4096 + 124, 4096 + 125)
 
 
 def disturb(devices: Devices, random: np.random.Generator) -> None:
-    """Corrupt a few ports and tables."""
+    """Change a few ports and tables at random."""
     tables, slots = devices.tables, [slot for slot, info in enumerate(devices.port_info) if info is not None]
     for slot in random.choice(slots, 6).tolist():
         info = devices.info(slot)

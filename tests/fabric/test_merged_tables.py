@@ -55,7 +55,7 @@ def merge(fabric: Fabric, *parts: Tables) -> Tables:
 
 
 def two_subnets() -> tuple[Fabric, list[Tables]]:
-    """Return a fabric of two subnets, and tables for each that nobody has filled."""
+    """Return a fabric of two subnets, and empty tables for each."""
     fabric = weft.load("subnets:2,of=star:hosts=2")
     parts = [part.tables.like() for _, part in parts_of(fabric)]
     for part in parts:

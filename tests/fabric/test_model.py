@@ -15,7 +15,7 @@ from weft.wire.port_info import PortInfo
 
 
 def two_leaves() -> Fabric:
-    """h1 h2 - leaf1 = spine1 = leaf2 - h3 h4, two parallel links to the spine."""
+    """Return the fabric h1 h2 - leaf1 = spine1 = leaf2 - h3 h4 with two parallel links to the spine."""
     builder = FabricBuilder("two leaves")
     spine = builder.add_nodes(NodeKind.SWITCH, ["spine1"], n_ports=8)
     leaves = builder.add_nodes(NodeKind.SWITCH, ["leaf1", "leaf2"], n_ports=8, model="QM9700")

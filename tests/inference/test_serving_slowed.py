@@ -127,7 +127,7 @@ def test_jobs_on_other_links_change_nothing(fabric):
 
 @pytest.fixture(scope="module")
 def placement(fabric) -> Placement:
-    """Two replicas of two servers: one on one leaf, one over both."""
+    """Return the placement of two replicas of two servers: one on one leaf, one over both."""
     spec = "fat-tree:hosts=8,radix=16,server=hgx-h100-4,oversubscription=2"
     deployment = find_deployment("llama3-70b", spec, servers="hgx1,hgx2,hgx3,hgx5", tp=8)
     cabled = deployment.site.ranks.fabric

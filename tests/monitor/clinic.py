@@ -18,7 +18,7 @@ HOSTS = "fat-tree:hosts=256,switch=QM9700"
 
 
 def ports_of(fabric: Fabric) -> Ports:
-    """All up, at full width and speed."""
+    """Return the ports of a fabric, all up, at full width and speed."""
     ports, nodes, n = fabric.ports, fabric.nodes, len(fabric.ports)
     plugged = ports.peer >= 0
     yes = np.ones(n, bool)
@@ -48,7 +48,7 @@ def ports_of(fabric: Fabric) -> Ports:
 
 @dataclass(slots=True)
 class Ward:
-    """Ports over an interval; `count` lets one count something."""
+    """A fabric's ports over an interval; `count` adds to a counter of a port."""
 
     ports: Ports
     change: Change
@@ -66,7 +66,7 @@ class Ward:
         self.change.known[self.slot(port)] = False
 
     def set(self, port: str, **values: int) -> None:
-        """Fields of `Ports` at both ends of a cable."""
+        """Set fields of `Ports` at both ends of a cable."""
         for slot in (self.slot(port), self.slot(self.peer(port))):
             for name, value in values.items():
                 getattr(self.ports, name)[slot] = value
@@ -78,7 +78,7 @@ _load = cache(load)  # the cabling never changes
 def ward(
     spec: str = HOSTS, *, seconds: float = 20.0, ber: float = 1e-15, load_share: float = 0.5, seed: int = 1
 ) -> Ward:
-    """A healthy fabric under load."""
+    """Return a healthy fabric under load."""
     ports, rng = ports_of(_load(spec)), np.random.default_rng(seed)
     bits = ports.rate_gbit_s * 1e9 * seconds
     delta = np.zeros((len(ports), len(Column)), np.int64)

@@ -57,7 +57,7 @@ def make_reading(ports: Ports, counters, known=True, *, at_s: float = 0.0, stamp
 
 
 def recabled(fabric, a: str, b: str):
-    """The same with the other ends of two cables exchanged."""
+    """Return the fabric with the other ends of two cables exchanged."""
     links, item, two = fabric.links, fabric.find_port(a).slot, fabric.find_port(b).slot
     ends = {item: two, two: item}
     swapped = replace(links, a=np.array([ends.get(slot, slot) for slot in links.a.tolist()], np.int32))

@@ -19,12 +19,12 @@ from weft.wire.port_info import PortInfo, PortPhysicalState
 
 
 def diagnosis_of(poller: Poller):
-    """Two polls and what follows from them."""
+    """Return the diagnosis of two polls."""
     return diagnose([between(poller.poll(), poller.poll())])
 
 
 def planned(seen: Watched, plan=None) -> Poller:
-    """A poller that has seen nothing yet, with a plan; else the fabric's own cabling."""
+    """Return a new poller with a plan, by default the fabric's own cabling."""
     return Poller(seen.carrier, expected=plan or cabling_of(seen.fabric))
 
 
@@ -36,7 +36,7 @@ def only(diagnosis):
 def test_a_planned_cable_that_was_never_up_is_a_suspect():
     observed = Watched()
     observed.break_("leaf1/3")
-    assert diagnosis_of(Poller(observed.carrier)).is_well  # nobody can know
+    assert diagnosis_of(Poller(observed.carrier)).is_well  # without a plan there is no evidence
     suspect = only(diagnosis_of(planned(observed)))
     assert (suspect.kind, suspect.ends, suspect.confidence) == ("link down", ("leaf1/3", "spine1/1"), 1.0)
     assert suspect.evidence[:2] == ("leaf1/3 is Down (Polling).", "spine1/1 is Down (Polling).")

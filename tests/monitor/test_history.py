@@ -1,4 +1,4 @@
-"""The ring of readings: rates with gaps where there are gaps, coarser with age, in a file that others may not spoil."""
+"""The ring of readings: rates with gaps, coarser with age, in a file that is safe from other users."""
 
 from __future__ import annotations
 

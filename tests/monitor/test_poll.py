@@ -87,7 +87,7 @@ def test_lids_that_were_given_anew_are_noticed(watched):
 def test_causes_are_asked_for_where_errors_came_and_not_again_until_more_come(watched):
     details = watched.devices.details
     before = watched.poll()
-    assert value(before, "leaf1/1", C.LOCAL_PHYSICAL) == 0  # no errors: no causes, and nobody asked
+    assert value(before, "leaf1/1", C.LOCAL_PHYSICAL) == 0  # no errors: no causes, and no queries
     assert not watched.carrier.count(PerfAttribute.PORT_RCV_ERROR_DETAILS)
     watched.count("leaf1/1", C.PORT_RCV_ERRORS, 5)
     details[watched.slot("leaf1/1"), "port_local_physical_errors", 0] = 4

@@ -23,7 +23,7 @@ class Storm:
         self.lids = {host: self.watched.devices.lid(self.watched.slot(host)) for host in HOSTS}
 
     def strike(self) -> None:
-        """Something at one cable, and errors counted here and there."""
+        """Cause a random event at one cable, and errors at random ports."""
         watched, host = self.watched, self.chance.choice(HOSTS)
         slot, leaf = watched.slot(host), watched.slot(self.leaf[host])
         kind = self.chance.choice(["pull", "plug", "silence", "speak", "reset"])
@@ -47,7 +47,7 @@ class Storm:
         watched.carrier.silent = {self.lids[item] for item in self.silent}
 
     def poll(self):
-        """The reading, what is true, and who can have been heard."""
+        """Return the reading, the true error counts, and the ports that can be reached."""
         reading = self.watched.poll(self.chance.choice([0.5, 10.0]))
         self.watched.wall_s += self.chance.choice([-5000.0, 0.0, 5000.0])
         true = {port: int(self.errors(port)) for port in [*HOSTS, *self.leaf.values()]}

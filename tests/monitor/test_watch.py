@@ -24,7 +24,7 @@ C = Column
 
 
 class Stage(Watched):
-    """A watched subnet whose monitor is told when to look."""
+    """A watched subnet whose monitor polls on request."""
 
     def __init__(self) -> None:
         super().__init__()

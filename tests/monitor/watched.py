@@ -35,12 +35,12 @@ class Listener:
         return answers, came
 
     def count(self, attribute: PerfAttribute | SmpAttribute) -> int:
-        """How often it was asked for. Attributes of two classes may have one number."""
+        """Return the number of queries of an attribute. Attributes of two classes may have the same number."""
         return sum(item is attribute for item in self.asked)
 
 
 class Watched:
-    """A small subnet under a poller. Time stands unless a test moves it."""
+    """A small subnet with a poller. The clock stands still unless a test advances it."""
 
     def __init__(self, spec: str | Fabric = SPEC) -> None:
         self.net = ManagedSubnet(weft.load(spec) if isinstance(spec, str) else spec, Options())

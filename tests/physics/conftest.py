@@ -41,7 +41,7 @@ class Arithmetic:
         return round(wire_bytes * 8_000 / (speed.lane_gbit_s * width * (1 - line.overhead)))
 
     def data_ps(self, port, payload_bytes=MTU_BYTES):
-        """A packet without extended headers."""
+        """Return the serialisation time of a packet without extended headers."""
         return self.serial_ps(port, -(-payload_bytes // 4) * 4 + HEADERS)
 
     def cable_ps(self, port):
@@ -64,7 +64,7 @@ class Arithmetic:
         return self.cable_ps(port) + (self.switch_ps(far.name) if at_switch else self.fec_ps(port))
 
     def path_ps(self, *ports):
-        """The wires, the switches and the last receiver's error correction, without any serialisation."""
+        """Return the time of wires, switches and the last receiver's error correction, without serialisation."""
         return sum(self.hop_ps(port) for port in ports)
 
     def word_ps(self, port):
@@ -102,7 +102,7 @@ class Arithmetic:
 
 
 def build_chain(switches, *, hosts=2, length_m=3.0, trunk_m=10.0, speed="NDR"):
-    """Hosts h1, h2, ... dealt out to the two ends of a row of switches; adapters without a model: memory costs nothing.
+    """Build hosts h1, h2, ... alternately at the two ends of a row of switches; adapters have no memory cost.
 
     Port 1 of a switch leads back to the switch before, port 2 on to the next.
     """
@@ -117,7 +117,7 @@ def build_chain(switches, *, hosts=2, length_m=3.0, trunk_m=10.0, speed="NDR"):
 
 
 def build_pair(*, length_m=3.0, speed="NDR"):
-    """Two adapters and a cable: no switch, so nobody routes."""
+    """Build two adapters and a cable: without a switch there is no routing."""
     builder = FabricBuilder("back to back")
     ends = builder.add_nodes(NodeKind.HCA, ["h1", "h2"], n_ports=1)
     builder.add_links(ends[0], 1, ends[1], 1, speed, length_m=length_m, medium=Medium.DAC)

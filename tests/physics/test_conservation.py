@@ -52,7 +52,7 @@ def host_ports(fabric):
 
 @st.composite
 def cases(draw, ways=WAYS):
-    """A fabric, traffic and options."""
+    """Draw a fabric, traffic and options."""
     options = draw(st.sampled_from(ways))
     on_ethernet = options.get("network") in ("roce", "tcp")
     fabric = routed(draw(st.sampled_from(SHAPES)), on_ethernet)
@@ -81,7 +81,7 @@ def cases(draw, ways=WAYS):
 
 
 def run_dry(fabric, traffic, options):
-    """A run, and its state when nothing is under way any more: the engine stops as soon as all is acknowledged."""
+    """Run until no packet is in flight (the engine stops at the last acknowledgement); return the run and its state."""
     run = _Run(plan(fabric, traffic, options))
     run.finish(None)
     state = run.state
@@ -94,7 +94,7 @@ def run_dry(fabric, traffic, options):
 
 
 def check_empty(fabric, traffic, options, state):
-    """No packet, all credits home, all buffers free, no sender paused."""
+    """Assert that no packet is left, all credits are returned, all buffers free, and no sender is paused."""
     fresh = plan(fabric, traffic, options).state
     assert state.run.alive[0] == 0
     assert (state.held == 0).all()

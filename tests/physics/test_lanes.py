@@ -17,7 +17,7 @@ BULK = 6  # senders
 
 
 def star_with_lanes(lanes, *, low=(), high=(), limit=0):
-    """SL n takes VL n modulo `lanes`; arbitration tables of (VL, weight) at all ports."""
+    """Return a star where SL n uses VL n modulo `lanes`, with arbitration tables of (VL, weight) at all ports."""
     fabric = route(weft.load(f"star:hosts={BULK + 2}")).fabric
     tables = fabric.tables
     tables.sl2vl[:] = np.arange(16) % lanes
@@ -29,7 +29,7 @@ def star_with_lanes(lanes, *, low=(), high=(), limit=0):
 
 
 def run_probe(run, fabric, later_ps):
-    """Six hosts send a packet to h1 at once on SL 0; 8 bytes of h8 on SL 1 leave a nanosecond after them."""
+    """Run six hosts that send a packet to h1 at once on SL 0; h8 sends 8 bytes on SL 1 a nanosecond later."""
     messages = [(f"h{i + 2}", "h1", 4096) for i in range(BULK)] + [(f"h{BULK + 2}", "h1", 8)]
     columns = UC_SEND | {"sl": [0] * BULK + [1], "start_ps": [0] * BULK + [later_ps + 1_000]}
     return run(fabric, messages, columns=columns)
@@ -115,14 +115,14 @@ def test_lanes_with_equal_weights_get_equal_parts(arithmetic, run):
 
 
 def shift(fabric, by):
-    """Every host sends to the one `by` places further on the ring."""
+    """Return messages from every host to the one `by` places further on the ring."""
     names = [node.name for node in fabric.hcas]
     return [(name, names[(i + by) % len(names)], 200_000) for i, name in enumerate(names)]
 
 
 @pytest.mark.parametrize("spec", ["torus:6", "torus:5x5"])
 def test_min_hop_deadlocks_on_a_ring_and_weft_s_own_tables_do_not(spec, run):
-    """Everybody two hops on with a buffer of one packet: each waits for the next. Dimension order takes two lanes."""
+    """All hosts send two hops with buffers of one packet: each waits for the next. Dimension order uses two VLs."""
     fabric = weft.load(spec)
     bare = route(fabric, RoutingOptions(engine="min-hop")).fabric
     assert not check(bare).ok

@@ -13,7 +13,7 @@ SEND = {"operation": Operation.SEND}  # no RETH: all full packets are equal
 
 
 def ports_of_chain(switches):
-    """The ports by which h1's packets leave on their way to h2."""
+    """Return the output ports of h1's packets to h2."""
     return ["h1/1", *(f"s{i + 1}/2" for i in range(switches - 1)), f"s{switches}/4"]
 
 

@@ -10,7 +10,7 @@ from weft.routing.route import route
 from weft.sim.traffic import Operation, Transport
 
 SEND = {"operation": Operation.SEND}  # no RETH: all full packets are equal
-BLOCKS_BYTES = 4160  # of a buffer, for a full packet: 65 blocks of 64
+BLOCKS_BYTES = 4160  # buffer for a full packet: 65 blocks of 64
 
 
 @pytest.mark.parametrize("senders", [2, 3, 7])

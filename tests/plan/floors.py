@@ -8,7 +8,7 @@ from weft.plan.floor.racks import Racks
 
 
 def check_racks(racks: Racks, *, empty: bool = False) -> None:
-    """Every box whole, in a rack that has the power; every rack in a place of its own, and not `empty`."""
+    """Assert that every box fits into its rack and its power, and that racks have distinct places and are not empty."""
     room = racks.room
     assert empty or (np.bincount(racks.rack, minlength=len(racks.names)) > 0).all()
     assert (racks.rack_power_w <= room.filled_w).all()

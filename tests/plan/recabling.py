@@ -29,7 +29,7 @@ def cables_of(fabric: Fabric) -> Cables:
 
 
 def exchange(fabric: Fabric, *ports: str) -> Fabric:
-    """The plug of each port goes into the next, that of the last into the first."""
+    """Move the plug of each port into the next port, that of the last into the first."""
     slots = np.array([fabric.find_port(port).slot for port in ports])
     assert (fabric.ports.peer[slots[:-1]] >= 0).all()
     into = np.arange(len(fabric.ports))
@@ -53,13 +53,13 @@ def renamed(fabric: Fabric, names: dict[str, str]) -> Fabric:
 
 
 def free_ports(fabric: Fabric) -> np.ndarray:
-    """Slots of switches that hold nothing."""
+    """Return the slots of free switch ports."""
     of_switch = fabric.nodes.kind[fabric.ports.node] == NodeKind.SWITCH
     return np.flatnonzero(of_switch & (fabric.ports.number > 0) & (fabric.ports.peer < 0))
 
 
 def carry_out(audit: Audit, found: Fabric, plan: Fabric) -> Cables:
-    """FOUND after the walk: all plugs are pulled, then all are plugged in."""
+    """Return the cables of FOUND after the steps of the walk: all plugs are pulled, then all are plugged in."""
     present, planned = cables_of(found), cables_of(plan)
     at = {port: cable for cable in present for port in cable}
     pulled, plugged = [], {}

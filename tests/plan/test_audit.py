@@ -1,4 +1,4 @@
-"""A fabric against its plan: each fault is found, nothing else is, and the walk mends it."""
+"""A fabric against its plan: exactly the faults are found, and the steps of the walk repair them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def kinds(done):
 
 @pytest.fixture(scope="module")
 def tree():
-    """Three leaves with two cables to each of two spines, and ports to spare."""
+    """A tree of three leaves with two cables to each of two spines, and free ports."""
     return weft.load("fat-tree:hosts=12,radix=8,levels=2,oversubscription=1")
 
 
@@ -225,7 +225,7 @@ def test_no_shorter_walk_makes_the_plan(pair):
 
 
 def injected(plan, seed):
-    """Faults of every kind at places that chance chooses, no two at the same switch port; how many of each kind."""
+    """Return the fabric with random faults of every kind, at most one for each switch port, and their numbers."""
     rng = np.random.default_rng(seed)
     of_switch = plan.nodes.kind[plan.ports.node] == NodeKind.SWITCH
     between = of_switch & (plan.ports.peer >= 0) & of_switch[plan.ports.peer]

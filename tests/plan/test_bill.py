@@ -29,7 +29,7 @@ def of(spec: str) -> Bill:
 
 @pytest.fixture(scope="module")
 def unit() -> Cabling:
-    """32 DGX H100: NVIDIA's own table has 8 leaves, 4 spines, and 256 cables to servers and as many above."""
+    """A unit of 32 DGX H100: NVIDIA's table has 8 leaves, 4 spines, 256 cables to servers and 256 between switches."""
     return cable(place(weft.load("superpod:su=1")))
 
 

@@ -96,7 +96,7 @@ def test_a_long_row_is_split_into_pictures_that_fit_a_page() -> None:
     racks = place(weft.load("superpod:su=2"))
     pieces = split_row(racks, 0)
     assert len(pieces) > 1
-    assert max(piece.width for piece in pieces) < 1_256  # of a page's 1,320, less its margins
+    assert max(piece.width for piece in pieces) < 1_256  # out of a page's 1,320, less its margins
     output = Counter(text.text for piece in pieces for text in piece.texts if text.text in racks.names)
     assert output == {name: 1 for name, row in zip(racks.names, racks.row.tolist(), strict=True) if row == 0}
 

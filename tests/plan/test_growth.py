@@ -42,7 +42,7 @@ def pair(request):
 
 
 def shape(fabric):
-    """The same for all fabrics that join as many devices by as many cables in the same way (Weisfeiler and Leman)."""
+    """Return a hash that is equal for isomorphic fabrics (Weisfeiler and Leman)."""
     graph = networkx.Graph()
     for item, rest in joins(fabric).items():
         graph.add_node(item, kind=str(fabric.nodes.kind[item]))
@@ -107,7 +107,7 @@ def test_every_moment_is_routed_and_proved(pair):
 
 
 def most_by_trying(today, target):
-    """Hosts and their leaves stay; every way to give the other switches of today a place."""
+    """Return the most cables that can stay, by trying all places for today's switches other than leaves of hosts."""
     mine, theirs = joins(today), joins(target)
     fixed = {i: target.node_index[n] for n, i in today.node_index.items() if n[0] == "h" or n.startswith("leaf")}
     free = [s.index for s in today.switches if s.index not in fixed]
@@ -173,7 +173,7 @@ def test_where_there_is_too_much_to_try_the_tiers_are_assigned_all_the_same():
 def test_a_cable_that_is_missing_today_is_plugged_in_first():
     today = faults.remove_link(weft.load("fat-tree:hosts=16,radix=8"), "leaf2/5")
     growth = grow(today, weft.load("fat-tree:hosts=32,radix=8"))
-    assert growth.before.worst_leaf == 1.0  # of what it has today
+    assert growth.before.worst_leaf == 1.0  # relative to today's links
     assert growth.steps[-1].after.slowdown == 1.0
     assert growth.steps[-1].fabric.links.a.size == weft.load("fat-tree:hosts=32,radix=8").links.a.size
 

@@ -155,7 +155,7 @@ def test_the_search_measures_cables_as_the_plan_does(switches: str) -> None:
     free = floor._replace(cost=np.zeros_like(floor.cost))
     assert len(racks.names) > 1
     route_m = cable(racks).route_m
-    assert total_cost(free) == pytest.approx(route_m.sum(), abs=0.005 * len(route_m))  # of whole centimetres
+    assert total_cost(free) == pytest.approx(route_m.sum(), abs=0.005 * len(route_m))  # lengths in whole centimetres
 
 
 def test_switches_of_different_power_swap_only_where_both_racks_can_feed_them() -> None:

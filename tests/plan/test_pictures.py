@@ -23,7 +23,7 @@ from weft.plan.size import size
 
 @pytest.fixture(scope="module")
 def hall() -> Cabling:
-    """Three rows, the last one not full."""
+    """A hall of three rows, the last one not full."""
     return cable(place(weft.load("superpod:su=2"), Room(racks_per_row=8)))
 
 
@@ -41,7 +41,7 @@ def racks_in(scene: Scene) -> dict[str, list[Box]]:
 
 
 def units_per_m(scene: Scene) -> float:
-    """Return the scale as a reader sees it: the bar labelled with its metres."""
+    """Return the scale, read from the bar labelled with its metres."""
     output = next(text for text in scene.texts if text.text.endswith(" m"))
     bar = next(line for line in scene.lines if line.points[0][1] == line.points[1][1] == output.y)
     return (bar.points[1][0] - bar.points[0][0]) / float(output.text.split()[0])

@@ -173,7 +173,7 @@ def test_a_room_that_cannot_be_is_refused_with_its_line(tmp_path: Path, line: st
 
 @pytest.mark.parametrize("switches", ["middle", "end", "top"])
 def test_rack_scale_system_has_its_own_rack_and_power(switches: str) -> None:
-    """Whether a rack of the room is lower or higher: its cabinet is its own."""
+    """It has its own cabinet, whether the room's racks are lower or higher."""
     for room in (Room(switches=switches, rack_u=42), Room(switches=switches, rack_u=60, tray_m=3)):  # type: ignore[arg-type]
         racks = place(weft.load("superpod:su=2,server=gb200-nvl72"), room)
         shared = Counter(racks.rack.tolist())

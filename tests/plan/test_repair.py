@@ -28,7 +28,7 @@ def test_a_plug_that_fits_nowhere_is_pulled():
 
 @st.composite
 def cablings(draw):
-    """Found and planned cables of up to 10 ports, and how far it is from port to port."""
+    """Draw found and planned cables of up to 10 ports, and the distances between ports."""
     sides = []
     for _ in range(2):
         ports = draw(st.permutations(range(10)))[: 2 * draw(st.integers(1, 5))]

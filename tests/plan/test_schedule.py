@@ -29,7 +29,7 @@ def cabled(spec: str, room: Room = Room()) -> Cabling:  # noqa: B008 - it is fro
 
 
 def ends_of(fabric: Fabric) -> dict[frozenset[str], tuple[str, float]]:
-    """Cables by the names of their ports, with speed and length."""
+    """Return the speed and length of cables by the names of their ports."""
     links = (fabric.link(int(i)) for i in fabric.network_links.nonzero()[0])
     return {
         frozenset((link.a.name, link.b.name)): (link.label, link.length_m)

@@ -16,7 +16,7 @@ from weft.plan.request import Request
 from weft.plan.serving import PROMPT_TOKEN_BYTES, Demand, Serving, _text_parts, count_servers, plan_serving
 from weft.plan.size import size
 
-KV_BYTES = 2 * 80 * 8 * 128 * 2  # of a token of Llama 3 70B: keys and values, layers, heads, size, bf16
+KV_BYTES = 2 * 80 * 8 * 128 * 2  # per token of Llama 3 70B: keys and values, layers, heads, size, bf16
 DEMAND = Demand(model="llama3-70b", rate=20, prompt=1000, answer=100, tpot_s=0.03)
 REQUEST = Request(servers=2)
 

@@ -37,7 +37,7 @@ def run(tokens_per_s: float, name: str = "ndr", model: str = "llama3-70b", gpus:
 
 
 def kept(usd: float, tokens_per_s: float, **options: Any) -> Upkeep:
-    """A kilowatt for a dollar and no losses: its electricity costs as much as there are hours."""
+    """Return an upkeep without losses, with a dollar per kWh: its electricity costs one dollar per kW and hour."""
     result = upkeep(bill(usd), read_prices(), run=run(tokens_per_s, **options))
     return replace(result, pue=1, electricity=price(1, 1))
 

@@ -196,7 +196,7 @@ def test_paths_are_shortest_and_free_of_deadlock(spec, lanes, lmc):
         local = hop_counts(fabric)
         assert max(verdict.hops) == len(local) - 1
         per_pair = [verdict.hops[hops] / count for hops, count in enumerate(local) if hops]
-        assert len(set(per_pair)) == 1  # all switches are alike, so pairs of ports are as pairs of switches
+        assert len(set(per_pair)) == 1  # all switches are equal, so pairs of ports correspond to pairs of switches
 
 
 def test_four_rings_take_all_four_bits_of_the_service_level():

@@ -1,4 +1,4 @@
-"""Traffic patterns: who sends to whom."""
+"""Traffic patterns: senders and receivers."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_rails_go_by_the_number_in_the_name_not_by_the_order_of_a_dump():
     ("adapters", "flows"),
     [
         ({"a": ["mlx5_0"], "b": ["mlx5_0"]}, 0),  # single rails: that is the ring
-        ({"a": ["mlx5_0", "mlx5_1"], "b": ["mlx5_0"]}, 0),  # nobody to send to
+        ({"a": ["mlx5_0", "mlx5_1"], "b": ["mlx5_0"]}, 0),  # no receiver
         ({"a": ["mlx5_0", "mlx5_1", "mlx5_2"], "b": ["mlx5_0", "mlx5_1"]}, 4),  # the third rail has no neighbour
     ],
 )

@@ -50,7 +50,7 @@ def link_loads(fabric: Fabric, result: Quality) -> dict[str, float]:
 
 
 def test_a_star_is_a_crossbar():
-    """Every host's own port carries all that it says to the others, and nothing else is in the way."""
+    """Every host's own port carries all of its flows, and no other link is a bottleneck."""
     result = measure(routed("star:hosts=12", "up-down"))
     assert result.all_to_all.max_load == result.all_to_all.mean_load == 11
     assert [pattern.slowdown for pattern in result.patterns] == [1, 1]
@@ -96,7 +96,7 @@ def test_one_link_between_two_switches_carries_all_pairs_across():
 
 
 def test_the_worst_link_is_named():
-    """Four switches in a row: the middle link separates most pairs, 8 times 8, in both directions alike."""
+    """Four switches in a row: the middle link separates most pairs, 8 times 8, equally in both directions."""
     fabric = routed(switches_in_a_row([4, 4, 4, 4]), "up-down")
     result = measure(fabric)
     assert link_loads(fabric, result)[result.all_to_all.worst_link] == result.all_to_all.max_load == 64

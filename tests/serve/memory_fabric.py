@@ -29,7 +29,7 @@ class MemoryFabric:
         self.drift: list[str] = []  # ports that differ
         self.gate = threading.Event()  # a write waits for it
         self.gate.set()
-        self.answers = threading.Event()  # whoever asks waits for it
+        self.answers = threading.Event()  # requests wait for it
         self.answers.set()
         self.entered = threading.Event()  # a write has begun
 

@@ -87,7 +87,7 @@ def test_listings_are_encoded_again_only_after_a_change(service, monkeypatch):
     service.call("ops", "PUT", "/intent", json=INTENT | {"p_keys": "0x0200-0x0300"})
     observed = read()
     assert observed == ([2, 2, 2, 1], ["blue", "red"], [["0x0100", "0x0101"]], [["0x0100", "0x0101"]])
-    monkeypatch.setattr(exchange, "_encode", None)  # whoever writes JSON now fails
+    monkeypatch.setattr(exchange, "_encode", None)  # serialization to JSON fails now
     assert read() == observed
 
 
@@ -279,7 +279,7 @@ CLAIMS: list[tuple[dict[str, list[str]], int]] = [
     ({"hosts": ["h[3-4]"], "ports": ["h1/1"]}, 200),
     ({"hosts": ["h3"], "guids": [H1]}, 200),
     ({"hosts": []}, 200),
-    ({"hosts": ["h[3-4]", "h6"]}, 403),  # nobody's, and not on the list
+    ({"hosts": ["h[3-4]", "h6"]}, 403),  # without an owner, and not on the list
     ({"hosts": ["h[3-6]"]}, 403),
     ({"hosts": ["h[3-4]"], "ports": ["h6/1"]}, 403),
     ({"hosts": ["h[3-4]"], "guids": [f"0x{0x10_0006:016x}"]}, 403),

@@ -125,7 +125,7 @@ def test_a_user_with_a_certificate_needs_no_password(database, capsys, monkeypat
 
 @pytest.fixture
 def homes(tmp_path, monkeypatch) -> Path:
-    """State and services of nobody else."""
+    """State and services of this test alone."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     monkeypatch.chdir(tmp_path)

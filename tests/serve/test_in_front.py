@@ -53,7 +53,7 @@ def test_partitions_reach_the_fabric_behind_a_ufm_and_are_restored_with_it(tmp_p
         assert "failed" in refused.json()["detail"]
         for path in (tmp_path / "inner").glob("ledger.db*"):
             path.unlink()
-        shutil.copy(backup, tmp_path / "inner/ledger.db")  # of before there was any partition
+        shutil.copy(backup, tmp_path / "inner/ledger.db")  # from before the first partition
         inner.start(port=inner.url.rpartition(":")[2])
         wait_until(lambda: 0x8101 in keys("inner", "h2"))
         assert [item["p_key"] for item in inner.call("GET", "/api/v1/partitions").json()] == ["0x0101"]

@@ -312,7 +312,7 @@ def test_changes_waiting_for_a_silent_fabric_are_refused_together(ledger, fabric
     assert len(tries) == 2
     ledger.change("ci", "notes are written", lambda draft: None)
     refused = [kind for _, kind, result in audit(ledger) if result == "refused: nobody answers"]
-    assert refused == ["the first", "more"]  # the second is alike, and counted
+    assert refused == ["the first", "more"]  # the second is equal, and counted
 
 
 def test_the_audit_log_is_pruned_by_age_and_by_count_of_refusals(ledger, monkeypatch):

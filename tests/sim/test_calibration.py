@@ -1,4 +1,4 @@
-"""The promises to those who have measured."""
+"""Calibration of the simulator by the user's measurements."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def test_thresholds_and_rates_have_their_effect():
 def test_a_least_index_slows_from_the_beginning_and_other_levels_do_not_hear():
     free = incast(managed(cc_ca_cong_setting_control_map=0).connected()[0])
     bound = incast(managed(cc_ca_cong_setting_ccti_min=(98,) * 16).connected()[0])
-    assert free["marked_packets"] > 0, "switches mark; nobody slows down"
+    assert free["marked_packets"] > 0, "switches mark; no sender slows down"
     assert bound["latency_us"]["max"] > 5 * free["latency_us"]["max"], "50 packet times between packets, four senders"
 
 

@@ -137,7 +137,7 @@ def state(monkeypatch):
         path_sl=np.zeros((1, 1), np.int64),
         switch_group=[2, 0, 1],
         lid_group=[-1, 1, 2, 0],
-        intermediate_lid=[OWN, MINIMAL, OTHER],  # of which the groups of both ends are drawn in vain
+        intermediate_lid=[OWN, MINIMAL, OTHER],  # including the groups of both ends, which give no detour
     )
 
 

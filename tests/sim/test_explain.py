@@ -1,4 +1,4 @@
-"""A run that cannot finish says who waits for whom."""
+"""A run that cannot finish reports which message waits for which."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_deadlock_has_the_date_at_which_its_circle_closed_however_long_traffic
     assert result[0] == result[1] == result[2]
     since_ps = result[0][0]
     assert circle_at(fabric, traffic, since_ps - 1) is None
-    circle = circle_at(fabric, traffic, since_ps + 2_000_000)  # what was under way then has arrived
+    circle = circle_at(fabric, traffic, since_ps + 2_000_000)  # packets in flight then have arrived
     assert circle is not None
     assert circle.since_ps == since_ps
 

@@ -51,7 +51,7 @@ def run_in_one_group(fabric, traffic, **options):
 
 @st.composite
 def runs(draw):
-    """A fabric, its traffic, and options."""
+    """Draw a fabric, its traffic, and options."""
     fabric = routed(draw(st.sampled_from([TREE, RING])))
     options = {"seed": draw(st.integers(1, 9)), "ack_timeout_exponent": 4}
     options["paths"] = draw(st.sampled_from(["table", "adaptive", "spray"])) if fabric.spec == TREE else "table"

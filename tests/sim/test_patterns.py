@@ -1,4 +1,4 @@
-"""Patterns: who sends to whom, when, and that the seed decides all that is random."""
+"""Patterns: senders, receivers and times; all random choices follow from the seed."""
 
 from __future__ import annotations
 

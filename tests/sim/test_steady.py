@@ -117,7 +117,7 @@ def test_a_slow_receiver_makes_its_switch_port_wait(tree):
     assert steady.busy[facing] == pytest.approx(0.2)
     assert steady.wait[facing] == pytest.approx(0.8)
     assert steady.wait[slot(tree, "h1/1")] == pytest.approx(0.8)
-    assert not steady.wait[host], "what it sends itself meets nobody"
+    assert not steady.wait[host], "no congestion for its own messages"
 
 
 def test_jobs_that_meet_on_a_cable_share_it(tree):
@@ -176,7 +176,7 @@ def test_the_same_seed_counts_the_same(tree, pattern):
 def test_bits_err_on_an_idle_line_too(tree):
     bad = faults.degrade(tree, "leaf1/5", 1e-11, one_way=True)
     counters = advance(settle(bad, []), 100.0, np.random.default_rng(1)).counters
-    assert np.flatnonzero(counters.any(axis=1)).tolist() == [slot(bad, "leaf1/5")], "what it receives, and nothing else"
+    assert np.flatnonzero(counters.any(axis=1)).tolist() == [slot(bad, "leaf1/5")], "the receiving end alone"
     assert counters[slot(bad, "leaf1/5"), Counter.SYMBOL_ERROR] == pytest.approx(400e9 * 100 * 1e-11, abs=5 * 400**0.5)
 
 

@@ -25,8 +25,8 @@ from weft.sim.traffic import Operation, Traffic, Transport
 MIB = 1 << 20
 JUMBO, USUAL = 8948, 1448  # payload in frames of 9000 and 1500 bytes
 STAR = "star:hosts=31,switch=SN2700,speed=25GbE"  # two connections fill a line
-DELAYED_ACK_PS = 40_000_000_000  # of Linux: TCP_DELACK_MIN
-PROBE_PS, TIMEOUT_PS = 8_000_000_000, 200_000_000_000  # of Linux: two jiffies, TCP_RTO_MIN
+DELAYED_ACK_PS = 40_000_000_000  # Linux: TCP_DELACK_MIN
+PROBE_PS, TIMEOUT_PS = 8_000_000_000, 200_000_000_000  # Linux: two jiffies, TCP_RTO_MIN
 
 
 @cache
@@ -76,7 +76,7 @@ def test_a_window_with_losses_is_cut_once_and_resent_without_a_timeout():
     result = send(routed(), [(f"h{i}", "h31", 32 * MIB) for i in (1, 2, 3)])
     dropped = int(result.use.dropped_packets.sum())
     assert dropped > 0
-    assert result.retransmitted.sum() == dropped  # each once, nothing in vain
+    assert result.retransmitted.sum() == dropped  # each once, none lost
     assert result.goodput_gbit_s > 20
 
 

@@ -168,7 +168,7 @@ def test_ports_that_differ_after_one_repair_are_an_error(tmp_path):
 
 
 def test_changed_options_and_lanes_are_printed_and_recorded():
-    """Of lanes only the options that differ are printed."""
+    """Only the QoS options that differ are printed."""
     lanes = QosOptions(high_limit=4, vlarb_low=((0, 64), (1, 64)), sl2vl=(0, 1) * 8)
     limited = Partition(name="a", p_key=1, sl=2, mtu_bytes=4096, members={0x101: Member(full=False)})
     before = Allocation(partitions={1: limited}, default_is_full=False, lanes=lanes)

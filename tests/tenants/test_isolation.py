@@ -167,7 +167,7 @@ def test_foreign_partitions_are_not_checked(net, made):
     assert proof_of(net, made[1], foreign_p_keys={0x700}).ok
 
 
-@pytest.mark.parametrize("leaver", ["h2", "h5"])  # before and behind who comes, in the order of ports
+@pytest.mark.parametrize("leaver", ["h2", "h5"])  # before and after the new member, in the order of ports
 def test_old_and_new_holders_of_a_p_key_never_reach_each_other(tmp_path, leaver):
     """They must not communicate before, during or after the change, while tables are written one by one."""
     fabric, comer = weft.load(SMALL), "h3"

@@ -49,7 +49,7 @@ def test_each_lane_of_a_congested_link_gets_its_planned_share(classes):
 
 
 def test_given_shares_are_those_of_whole_packets():
-    """Of 8 entries with at most 3 packets of 4 KiB each."""
+    """The limit is 8 entries with at most 3 packets of 4 KiB each."""
     options, lanes = lay_lanes(
         {"a": Class(share=34), "b": Class(share=27), "c": Class(share=22)}, {"a": 1, "b": 2, "c": 3}
     )

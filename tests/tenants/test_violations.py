@@ -169,7 +169,7 @@ def test_a_watch_receives_traps_from_the_subnet_manager(tmp_path):
                 lab.send_packet(sender, packet(lab.fabric, sender, "h3", key))
             observed, notices = read_fabric(carrier), watch.notices(PATIENCE_S)
             heard: set[str] = set()
-            while len(heard) < 2:  # one may be told twice, if the first telling was not heard in time
+            while len(heard) < 2:  # one may be reported twice, if the first report was late
                 heard.add(str(attribute(next(notices), observed, allocation)))
             assert heard == {
                 "h2/1 (red) to h3/1 (blue) with P_Key 0x8102: dropped at leaf1/2",

@@ -14,7 +14,7 @@ def goodput(**given) -> Goodput:
 
 
 def simulate(one: Goodput, turns: int, seed: int) -> tuple[float, float]:
-    """The job, interval by interval: part of the time that trains, and the error of it."""
+    """Simulate the job interval by interval; return the fraction of time spent training, and its standard error."""
     random = np.random.default_rng(seed)
     took_s = np.zeros(turns)
     for turn in range(turns):

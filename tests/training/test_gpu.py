@@ -28,7 +28,7 @@ def h200() -> Gpu:
 
 
 def check(errors: list[float], *, median: float, tenth: float, mean: float) -> None:
-    """Half of the errors are below one bound, nine of ten below the other, and they lean to neither side."""
+    """Assert bounds on the median and the 90th percentile of the errors, and on their mean (bias)."""
     assert np.median(np.abs(errors)) < median
     assert np.percentile(np.abs(errors), 90) < tenth
     assert abs(np.mean(errors)) < mean
@@ -36,7 +36,7 @@ def check(errors: list[float], *, median: float, tenth: float, mean: float) -> N
 
 @pytest.mark.parametrize("precision", ["bf16", "fp8"])
 def test_products_take_what_they_took(measured: Any, h200: Gpu, precision: str) -> None:
-    """567 shapes in either precision, less those that the host held up."""
+    """567 shapes in either precision, without those that waited for the host."""
     errors = []
     for m, block in measured[f"{precision}_us"].items():
         for n, row in zip(measured["n"], block, strict=True):

@@ -149,7 +149,7 @@ def test_servers_are_counted_or_named():
 
 
 def test_a_file_with_any_name_is_a_fabric(tmp_path, monkeypatch):
-    """And is told from a misspelt fabric of the catalog."""
+    """And is distinguished from a misspelt fabric of the catalog."""
     (tmp_path / "mine").write_text("no fabric")
     monkeypatch.chdir(tmp_path)
     with pytest.raises(FileError, match="mine"):

@@ -162,7 +162,7 @@ def test_ranks_that_differ_both_learn_it(sizes: tuple[int, int], announced_bytes
         call = "all_reduce" if sizes[0] != sizes[1] or group.rank == 0 else "broadcast"
 
         def twice() -> None:
-            """A rank that only sends may learn it late."""
+            """Run twice: a rank that only sends may detect the difference late."""
             for _ in range(2):
                 group.run(program(call, "ring", nodes=2), Array(np.ones(size)), f"{call} of {size} float64")
 
@@ -178,7 +178,7 @@ def test_ranks_that_differ_both_learn_it(sizes: tuple[int, int], announced_bytes
 
 @pytest.mark.parametrize("is_up", [False, True], ids=["first call", "links are up"])
 def test_ranks_with_other_memory_both_learn_it(is_up: bool) -> None:
-    """They are in two groups, of which none hears of the other."""
+    """They form two groups, each without knowledge of the other."""
     ring = program("all_reduce", "ring", nodes=2)
 
     def rank(end: Endpoint, board: Board, number: int) -> str:
@@ -278,7 +278,7 @@ def test_failing_rank_reports_its_own_error_without_the_store(monkeypatch: pytes
         ([0xFFFF], [0xFFFF, 0x8001], (0, 0)),
         ([0x8001, 0x7FFF], [0x7FFF, 0, 0x8001], (0, 2)),  # not where both are limited
         ([0x7FFF, 0x8002, 0x8001], [0x0001, 0x8002, 0x7FFF], (1, 1)),
-        ([0x8002, 0x8001], [0x8001, 0x8002], (1, 0)),  # the lower key where places are alike
+        ([0x8002, 0x8001], [0x8001, 0x8002], (1, 0)),  # the lower key if places are equal
     ],
 )
 def test_links_are_in_the_first_partition_that_both_ends_have(

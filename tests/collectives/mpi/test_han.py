@@ -99,7 +99,7 @@ def test_a_segment_follows_when_the_longest_part_is_free():
     rounds = sum(part.n_rounds for part in item.parts)
 
     def follows_us(*inside: bool) -> float:
-        """How long after another a segment ends whose first round, and then the rest, are inside or between."""
+        """Return the time between segments whose first round and other rounds are inside nodes or between them."""
         parts = tuple(Part(n_rounds=n, inside=where) for n, where in zip((1, rounds - 1), inside, strict=False))
         return ends(3, parts) - ends(2, parts)
 

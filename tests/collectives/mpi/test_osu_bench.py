@@ -203,7 +203,7 @@ def test_messages_of_a_server_to_itself_wait_for_its_adapter(placed):
 
 
 def _partners(ppn: int) -> Program:
-    """A barrier's messages between rank r of one server and of the other."""
+    """Return a barrier's messages between rank r of one server and rank r of the other."""
     rank = np.arange(2 * ppn)
     sends = Sends.make(rank, (rank + ppn) % (2 * ppn), 0, add=True)
     return Program.of("partners", Collective.BARRIER, 2 * ppn, (1,), lambda _number: sends, n_chunks=1)

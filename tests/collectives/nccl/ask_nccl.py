@@ -100,7 +100,7 @@ class Library:
 
 
 def _layout(text: str) -> Layout:
-    """Fields, and those of structures inside by dotted names."""
+    """Return the fields of a structure, those of nested structures by dotted names."""
     fields: Layout = {}
     inside: list[tuple[int, int, list[tuple[str, int, int]]]] = []
     for line in text.splitlines()[1:]:
@@ -123,7 +123,7 @@ def _layout(text: str) -> Layout:
 
 
 class Record:
-    """Memory of a structure, all zeros."""
+    """A structure in memory, initialized with zeros."""
 
     def __init__(self, library: Library, kind: str, count: int = 1) -> None:
         self.fields, self.size = library.layouts[kind], library.sizes[kind]
@@ -201,7 +201,7 @@ def server_topology(name: str) -> str:
 
 
 def made_topology(cluster: Cluster) -> str:
-    """Two GPUs below each PCIe switch, adapters spread over the switches, half of it below each of two processors."""
+    """Return a topology: two GPUs below each PCIe switch, adapters spread over them, half below each processor."""
     speed = f'link_speed="{SPEEDS[round(cluster.slot_gbyte_s)]} GT/s PCIe" link_width="16"'
     vendor, family, model, arch = {
         Processor.INTEL: ("GenuineIntel", 6, 207, "x86_64"),
@@ -323,7 +323,7 @@ class Communicator(Record):
                 yield f"table {function} {name} {us:g} {gbyte_s:g}"
 
     def compute(self, function: str, size_bytes: int, mask: int, part_bytes: int = 0) -> Record:
-        """`part_bytes` is what a program asked for, before it was rounded up to cells."""
+        """Compute NCCL's tuning; `part_bytes`: the requested size before it is rounded up to cells."""
         requests, messages = Record(self.library, "ncclTuningInput_t"), Record(self.library, "ncclTuningResult_t")
         words = {"func": FUNCTIONS.index(function), "datatype": FLOAT, "numPipeOps": 1, "nWorks": 1}
         words |= {"winRegType": BOTH_IN_WINDOWS if part_bytes else 0, "collNetSupport": int(self.cluster.sharp)}

@@ -131,7 +131,7 @@ def test_a_copy_instead_of_a_sum_is_found():
 
 
 def through_a_switch(n: int) -> Program:
-    """All send to a reducer in the network, which sends the sum back: SHARP in two rounds."""
+    """Return a program in which all send to a reducer in the network, which returns the sum: SHARP in two rounds."""
     ranks = np.arange(n)
     rounds = [Sends.make(ranks, n, 0, add=True), Sends.make(np.full(n, n), ranks, 0, add=False)]
     return Program(
@@ -190,7 +190,7 @@ def test_a_send_waits_for_what_it_reads_and_for_nothing_else():
 
 
 def plain_schedule(program: Program) -> list[list[int]]:
-    """[send] -> those it waits for: by the book, one chunk after the other."""
+    """Return, for each send, the sends that it waits for, by a simple loop over the chunks."""
     writers: dict[tuple[int, int], list[int]] = {}
     after: list[list[int]] = []
     for item in program.rounds():

@@ -32,7 +32,7 @@ LEVELS = ("hierarchical", "hierarchical-tree", "nvls-tree", "sharp", "nvls", "co
 
 
 def shapes(name: str) -> list[tuple[int, int]]:
-    """Nodes and GPUs that an algorithm is for: odd, prime, and one of either, where it can."""
+    """Return numbers of nodes and GPUs that an algorithm supports: odd, prime and 1 where possible."""
     if name in POWERS:
         return [(2, 1), (1, 4), (4, 2), (4, 4), (32, 1)]
     if name == "pat":
@@ -120,7 +120,7 @@ def test_the_first_wrong_chunk_and_rank_are_named():
 
 
 def sent_chunks(made: Program) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """[rank or reducer] -> chunks that it sends inside its node, to GPUs or NVSwitches, and those to others."""
+    """Return by rank or reducer the chunks that it sends inside its node (to GPUs or NVSwitches) and to other nodes."""
     n = made.n_ranks + made.n_reducers
     inside, outside = np.zeros(n, np.int64), np.zeros(n, np.int64)
     nvswitches = made.n_ranks // made.gpus if "NVLS" in made.name else 0
@@ -239,7 +239,7 @@ def collective_of(made: Program, begun: NDArray[np.float64]) -> NDArray[np.float
 
 
 def run_in_any_order(made: Program, held: NDArray[np.float64], random: np.random.Generator) -> None:
-    """Every send at once when all that it waits for have arrived: a random one of those that can go."""
+    """Execute sends in random order, each after all sends that it waits for."""
     plan = schedule(made)
     row, src_chunk, dst_chunk = plan.sends.chunks()
     first = np.searchsorted(row, np.arange(len(plan.sends) + 1))
@@ -267,7 +267,7 @@ def run_in_any_order(made: Program, held: NDArray[np.float64], random: np.random
 
 
 def run_in_rounds(made: Program, held: NDArray[np.float64]) -> None:
-    """All of a round read, and then are written."""
+    """Execute round by round: all sends of a round read before any is written."""
     for item in made.rounds():
         moves = list(zip(*(column.tolist() for column in item.chunks()), strict=True))
         read = [held[item.src[row], chunk] for row, chunk, _ in moves]

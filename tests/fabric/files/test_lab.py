@@ -430,7 +430,7 @@ NAMES = st.text(st.characters(exclude_categories=("Cs", "Zs", "Zl", "Zp", "Cc"))
 
 @st.composite
 def fabrics(draw) -> Fabric:
-    """Small fabrics with everything that a lab file can hold."""
+    """Draw a small fabric with any content of a lab file."""
     builder = FabricBuilder("made up\n\x07: [")
     names = [
         name.replace("/", "").replace("..", "") or f"n{i}" for i, name in enumerate(draw(st.lists(NAMES, max_size=6)))

@@ -302,7 +302,7 @@ def test_a_cube_mesh_is_refused_with_the_offending_links(tmp_path: Path) -> None
 
 
 def rails_of(gpus: int, nics: int, near: Callable[[int, int], bool], device: str = "mlx5_{}") -> str:
-    """GPUs behind NVSwitches; adapters that share a PCIe switch with some of them."""
+    """Return a table of GPUs behind NVSwitches and of adapters that share a PCIe switch with some of them."""
     names = [f"GPU{n}" for n in range(gpus)] + [f"NIC{n}" for n in range(nics)]
 
     def cell(one: int, other: int) -> str:

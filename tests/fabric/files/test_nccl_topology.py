@@ -21,7 +21,7 @@ DGX = ["dgx-a100", "dgx-h100", "dgx-b200"]
 
 
 def cluster(template: str, *, speed: str = "", storage: bool = True) -> Fabric:
-    """Two servers, with all their adapters plugged into one switch each for compute and for storage."""
+    """Return two servers with all their adapters on one switch for compute and one for storage."""
     builder = FabricBuilder(template)
     nodes = add_servers(builder, template, ["dgx1", "dgx2"])
     leaves = builder.add_nodes(NodeKind.SWITCH, ["leaf1", "leaf2"], n_ports=160)

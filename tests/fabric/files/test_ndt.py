@@ -33,7 +33,7 @@ def read(tmp_path):
 
 
 def cables(fabric: Fabric) -> set[tuple[str, str, str, float]]:
-    """The cables outside boxes: ports, rate, length."""
+    """Return the cables outside boxes: ports, rate, length."""
     return {
         (*sorted((link.a.name, link.b.name)), link.label, round(link.length_m, 3))
         for link in map(fabric.link, fabric.network_links.nonzero()[0].tolist())
@@ -175,7 +175,7 @@ def test_the_cables_of_a_topology_read_back(spec, read):
 
 @st.composite
 def fabrics(draw) -> Fabric:
-    """Switches, line cards of a director, and hosts with one or two adapters; every box has a cable."""
+    """Draw switches, line cards of a director, and hosts with one or two adapters; every box has a cable."""
     builder = FabricBuilder("made up")
     hosts, boxes = draw(st.integers(1, 4)), draw(st.integers(1, 4))
     names = [f"leaf{i}" for i in range(boxes)] + ["dir-L1-U1", "dir-L1-U2"]

@@ -31,7 +31,7 @@ READERS = {
 
 
 def read_routed(folder: Path) -> Fabric:
-    """The subnet of a folder, with its LIDs and routes."""
+    """Return the subnet of a folder, with its LIDs and routes."""
     fabric = opensm.read(folder / "opensm-subnet.lst")
     opensm.apply_guid2lid(fabric, opensm.read_guid2lid(folder / "guid2lid"))
     opensm.read_fdbs(folder / "opensm.fdbs", fabric)
@@ -146,7 +146,7 @@ def test_lfts_are_written_as_opensm_wrote_them(fabric, folder):
 
 @pytest.fixture
 def ring() -> Fabric:
-    """Four switches in a ring by their ports 1 and 2, clockwise by port 1, with a host at port 3 of each."""
+    """Return a ring of four switches by their ports 1 (clockwise) and 2, with a host at port 3 of each."""
     builder = FabricBuilder("ring")
     switches = builder.add_nodes(NodeKind.SWITCH, ["s0", "s1", "s2", "s3"], n_ports=3)
     hosts = builder.add_nodes(NodeKind.HCA, ["h0", "h1", "h2", "h3"], n_ports=1)

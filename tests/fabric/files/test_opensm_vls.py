@@ -14,7 +14,7 @@ from weft.fabric.model import Fabric
 
 @pytest.fixture
 def fabric() -> Fabric:
-    """Two switches with a host each; LIDs 1 and 2 are the switches', 4 and 5 h1's, 8 h2's."""
+    """A fabric of two switches with a host each; LIDs 1 and 2 are the switches', 4 and 5 h1's, 8 h2's."""
     builder = FabricBuilder("two switches")
     switches = builder.add_nodes(NodeKind.SWITCH, ["sw1", "sw2"], n_ports=3, guid=[0xA1, 0xA2])
     hosts = builder.add_nodes(NodeKind.HCA, ["h1", "h2", "h3"], n_ports=1, guid=[0xB100, 0xB200, 0xB300])

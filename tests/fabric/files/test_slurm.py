@@ -217,7 +217,7 @@ def test_every_topology_is_one_tree_of_all_servers(spec):
 
 @st.composite
 def networks(draw) -> Fabric:
-    """Any cabling of up to 12 switches and 12 servers with up to 3 adapters."""
+    """Draw any cabling of up to 12 switches and 12 servers with up to 3 adapters."""
     builder = FabricBuilder("made up")
     groups = builder.add_groups(["red", "blue"])
     n_switches, n_servers = draw(st.integers(1, 12)), draw(st.integers(1, 12))

@@ -184,7 +184,7 @@ def test_a_bad_cable_becomes_a_suspect(console):
 
     with httpx.Client(base_url=console.url, timeout=PATIENCE_S, trust_env=False) as client:
         headers = {"Authorization": f"Bearer {console.tokens['read-only']}"}
-        with client.stream("GET", "/api/v1/live", headers=headers):  # it looks whom while somebody listens
+        with client.stream("GET", "/api/v1/live", headers=headers):  # it polls the lab while a client listens
             result = wait_until(lambda: (one := suspect()).get("impact") and one, "suspicion")
     assert "Job train uses it" in result["impact"]
     assert result["kind"] == "bad cable"

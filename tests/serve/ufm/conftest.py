@@ -44,7 +44,7 @@ class Client:
 
     def wait_for_hosts(self, *names: str) -> None:
         def seen() -> bool:
-            time.sleep(0.1)  # a sweep takes longer: who asks all the time keeps it waiting
+            time.sleep(0.1)  # constant requests would delay the sweep
             return {item["system_name"] for item in self.get("resources/ports?sys_type=Computer")} == set(names)
 
         wait_until(seen, f"the subnet has the hosts {names}")

@@ -57,7 +57,7 @@ class Bench:
             members = {item["guid"]: item["membership"] for item in output.get(f"{p_key:#x}", {}).get("guids", [])}
             present = [members.get(self.guid[host]) for host in (a, b)]
             may = None not in present and "full" in present
-            # Who is no member lies about it, as if it were a full one.
+            # A host that is not a member sends with a full member's key.
             key = p_key if present[0] == "limited" else p_key | FULL
             assert self.arrives(a, b, key) == may, f"{a} to {b} by {key:#06x}, said {present}"
             reached += may

@@ -22,7 +22,7 @@ class SmallUfm(ThreadingHTTPServer):
         self.hosts, self.membership = hosts, membership
         self.pkeys: dict[str, dict[str, Any]] = {"0x200": {"partition": "own", "ip_over_ib": True, **_new()}}
         self.changes = 0  # calls that change something
-        self.fail_at: set[int] = set()  # of those, which are refused
+        self.fail_at: set[int] = set()  # numbers of the changes to refuse
         self.keeps_names = True
         self.kill: tuple[int, int] | None = None  # at which of those which process is killed, before it is carried out
 

@@ -30,7 +30,7 @@ class Recorder(ThreadingHTTPServer):
         self.asked: list[tuple[str, str, Any]] = []
         self.authorization = ""
         self.answers: list[tuple[int, str, dict[str, str]]] = []  # none left: 200 {}
-        self.hang_up = 0  # so many connections, without a word
+        self.hang_up = 0  # this number of connections without an answer
 
     def answer(self, body: Any, status: int = 200, **headers: str) -> None:
         self.answers.append((status, body if isinstance(body, str) else json.dumps(body), headers))

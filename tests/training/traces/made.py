@@ -61,7 +61,7 @@ def goal(world: int, ranks: dict[int, list[str]]) -> Trace:
 
 
 def as_goal(program: Program, size_bytes: int) -> Trace:
-    """Every send of a program as a send and a receive."""
+    """Return a trace with each send of a program as a send and a receive."""
     result, sends = schedule(program), schedule(program).sends
     lines: dict[int, list[str]] = {rank: [] for rank in range(program.n_ranks)}
     each = sends.n_chunks * program.chunk_bytes(size_bytes)
@@ -84,7 +84,7 @@ def sent_bytes(found: Trace, kind: Kind) -> Counter[tuple[int, int]]:
 
 
 def program_bytes(found: Trace) -> Counter[tuple[int, int]]:
-    """The same of a trace with collectives: what their programs send, where each rank has a server of its own."""
+    """Return the bytes that a trace with collectives sends, if each rank has its own server."""
     result = sent_bytes(found, Kind.SEND)
     for meeting in link(found).meetings:
         order = sorted(meeting.members)
@@ -98,7 +98,7 @@ def program_bytes(found: Trace) -> Counter[tuple[int, int]]:
 
 
 def random_goal(world: int, rounds: int, seed: int) -> Trace:
-    """Ranks that compute for any time, send to anybody and wait for any of what came before."""
+    """Return a random trace of ranks that compute, send to each other, and wait for any earlier operations."""
     rng = np.random.default_rng(seed)
     lines: dict[int, list[str]] = {rank: [] for rank in range(world)}
     had: dict[int, list[str]] = {rank: [] for rank in range(world)}

@@ -32,7 +32,7 @@ SCALARS = {
 
 
 def _messages() -> dict[str, Any]:
-    """GlobalMetadata, Node and AttributeProto, without protoc."""
+    """Build the messages GlobalMetadata, Node and AttributeProto without protoc."""
     file = descriptor_pb2.FileDescriptorProto(name="et_def.proto", package="ChakraProtoMsg", syntax="proto3")
     many, item = FIELD.LABEL_REPEATED, FIELD.LABEL_OPTIONAL
 

@@ -45,7 +45,7 @@ def test_a_collective_is_its_program(what, members, size_bytes, tmp_path):
 
 @st.composite
 def traces(draw: st.DrawFn) -> Trace:
-    """Ranks that compute, send to each other and meet, and wait for any of what came before."""
+    """Draw ranks that compute, send to each other, take part in collectives, and wait for any earlier operations."""
     world = draw(st.integers(1, 4))
     ranks: list[list[Node]] = [[] for _ in range(world)]
 

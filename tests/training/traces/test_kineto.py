@@ -56,7 +56,7 @@ def write(folder: Path, *ranks: list[dict[str, Any]], world: int | None = None, 
 
 
 class _AsItWas:
-    """Collectives take, from the last who came, what they took."""
+    """A model in which collectives take their recorded times after the last rank has arrived."""
 
     def __init__(self, *us: float) -> None:
         self.us = list(us)
