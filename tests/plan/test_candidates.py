@@ -66,15 +66,16 @@ def test_networks_with_more_ports_than_lids_are_measured_with_addresses(monkeypa
     assert one.dead_spine_loss == pytest.approx(4 * four.dead_spine_loss)
 
 
-def test_paths_of_large_networks_are_measured_without_lanes(
+def test_paths_of_large_networks_are_measured_without_proofs(
     monkeypatch: pytest.MonkeyPatch, rows: dict[str, Candidate]
 ) -> None:
-    monkeypatch.setattr(candidates, "_MOST_WITH_LANES", 100)
+    monkeypatch.setattr(candidates, "_MOST_PROVED", 100)
     large = {row.name: row for row in compare_topologies(Request(gpus=256))}
     assert large == rows, "with lanes the paths are the same"
-    why = "Measured by paths alone, since lanes of more than 100 endpoints take too long"
-    assert explain_gaps([*large.values()]) == f"{why}: dragonfly+, slim fly."
-    assert explain_gaps([large["fat tree"], large["dragonfly+"]]) == (
+    why = "Measured by paths alone, since proofs for more than 100 endpoints take too long"
+    names = "fat tree, fat tree, 2 planes, dragonfly+, slim fly"
+    assert explain_gaps([*large.values()]) == f"{why}: {names}."
+    assert explain_gaps([large["rail-only"], large["dragonfly+"]]) == (
         f"{why}: dragonfly+. No slim fly of these switches has so many endpoints."
     )
 
@@ -88,6 +89,12 @@ def test_networks_that_take_too_long_are_not_measured(monkeypatch: pytest.Monkey
         "Not measured, since routing more than 100 endpoints takes too long: fat tree, fat tree, 2 planes, dragonfly+, "
         "slim fly."
     )
+
+
+def test_each_step_of_the_measurement_is_named() -> None:
+    steps: list[str] = []
+    compare_topologies(Request(gpus=128), progress=steps.append)
+    assert steps[:4] == ["fat tree: price", "fat tree: routes", "fat tree: loads", "fat tree: dead spine"]
 
 
 def test_complete_comparison_has_no_gaps_to_explain(rows: dict[str, Candidate]) -> None:

@@ -220,6 +220,44 @@ def test_the_load_of_a_dragonfly_plus():
 # -- lanes ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    "spec", ["dragonfly+:p=5,leaves=3,spines=9,h=7,g=4", "dragonfly+:p=5,leaves=2,spines=9,h=2,g=3"]
+)
+def test_every_switch_takes_the_first_path_with_the_least_sum_of_loads(spec):
+    """The nine spines above a leaf are compared together, the links between groups one by one."""
+    paths = Paths(routed(weft.load(spec)).fabric)
+    graph, group, lft = paths.graph, paths.group, paths.tables.lft
+    edges = [range(graph.first[switch], graph.first[switch + 1]) for switch in range(graph.n_switches)]
+    load = np.zeros(len(graph.far), int)
+
+    def allowed(near, far, home):
+        return group[near] == group[far] or (group[near] != home and group[far] == home)
+
+    for index, target in enumerate(graph.at.tolist()):
+        if not graph.is_host[index]:
+            continue
+        home, hops, order = group[target], {target: 0}, [target]
+        for switch in order:
+            for near in graph.far[edges[switch]].tolist():
+                if near not in hops and allowed(near, switch, home):
+                    hops[near] = hops[switch] + 1
+                    order.append(near)
+        sums, carried = {target: 0}, graph.hosts.copy()
+        via = {}
+        for switch in order[1:]:
+            nearer = [
+                edge
+                for edge in edges[switch]
+                if hops[int(graph.far[edge])] < hops[switch] and allowed(switch, graph.far[edge], home)
+            ]
+            via[switch] = min(nearer, key=lambda edge: sums[int(graph.far[edge])] + load[edge])
+            sums[switch] = sums[int(graph.far[via[switch]])] + load[via[switch]]
+            assert lft[switch, graph.lid[index]] == graph.port[via[switch]]
+        for switch in reversed(order[1:]):
+            load[via[switch]] += carried[switch]
+            carried[graph.far[via[switch]]] += carried[switch]
+
+
 @pytest.mark.parametrize("spec", [DRAGONFLIES[0], DRAGONFLIES[2], PLUS[0]])
 @pytest.mark.parametrize("lmc", [0, 1])
 def test_arriving_and_departing_packets_never_share_a_local_lane(spec, lmc):

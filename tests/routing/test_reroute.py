@@ -126,6 +126,12 @@ def test_auto_switches_engines_after_a_fault_and_a_requested_engine_raises():
         reroute(broken, replace(before, options=Options(engine="dimension-order")))
 
 
+def test_the_proof_by_which_auto_chose_is_that_of_its_tables():
+    routing = route(weft.load("mesh:3x3"), Options(adaptive=True))
+    assert routing.verdict == check(routing.fabric)
+    assert reroute(routing.fabric, routing).verdict is None
+
+
 def test_a_dead_spine_leaves_all_pairs_connected_and_lids_unchanged():
     before = route(weft.load("fat-tree:hosts=128,radix=16"))
     after = reroute(faults.kill(before.fabric, "spine3"), before)

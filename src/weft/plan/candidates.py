@@ -33,11 +33,12 @@ from weft.plan.request import Request
 from weft.plan.size import boxes_of
 from weft.routing.engine import Options
 from weft.routing.quality import Quality, measure, measure_bisection
-from weft.routing.route import route
+from weft.routing.route import reroute, route
 
 _MOST_MEASURED = 150_000  # hosts of a network up to which routes are computed and measured
-_MOST_WITH_LANES = 16_384  # the same for lanes and proofs of other topologies than trees, which need one lane
-_BISECTIONS = 20
+_MOST_PROVED = 16_384  # the same for lanes and proofs, which change no path
+_BISECTIONS, _FEWEST = 20, 4  # random bisections; of large networks fewer, with about so many flows in total
+_BISECTION_FLOWS = 1 << 19
 _PLANES = (1, 2, 4, 8)
 _SEGMENT_SERVERS, _SEGMENT_GPUS, _SEGMENTS = 128, 1024, 15  # of HPN
 
@@ -79,23 +80,22 @@ def compare_topologies(
     rows: list[Candidate] = []
     measured: dict[bytes, _Bandwidth] = {}
     for name, spec, networks in _specs(request):
-        progress(name)
-        rows.append(_candidate(name, spec, networks, prices or read_prices(), measured))
+        rows.append(_candidate(name, spec, networks, prices or read_prices(), measured, progress))
     return rows
 
 
 def explain_gaps(rows: Sequence[Candidate]) -> str:
     """Return why topologies are absent or have no bandwidth; empty if none is."""
     unmeasured = [row.name for row in rows if row.bisection is None]
-    without_lanes = [row.name for row in rows if row.bisection is not None and not _has_lanes(row.spec, row.endpoints)]
+    unproved = [row.name for row in rows if row.bisection is not None and row.endpoints // row.networks > _MOST_PROVED]
     absent = sorted({"dragonfly+", "slim fly"} - {row.name for row in rows})
     notes = []
     if unmeasured:
         why = f"Not measured, since routing more than {_MOST_MEASURED:,} endpoints takes too long"
         notes.append(f"{why}: {', '.join(unmeasured)}.")
-    if without_lanes:
-        why = f"Measured by paths alone, since lanes of more than {_MOST_WITH_LANES:,} endpoints take too long"
-        notes.append(f"{why}: {', '.join(without_lanes)}.")
+    if unproved:
+        why = f"Measured by paths alone, since proofs for more than {_MOST_PROVED:,} endpoints take too long"
+        notes.append(f"{why}: {', '.join(unproved)}.")
     if absent:
         notes.append(f"No {' or '.join(absent)} of these switches has so many endpoints.")
     return " ".join(notes)
@@ -144,11 +144,15 @@ def _slim_fly(n: int, radix: int) -> int | None:
     return None
 
 
-def _has_lanes(spec: str, endpoints: int) -> bool:
-    return endpoints <= _MOST_WITH_LANES or spec.startswith("fat-tree:")
-
-
-def _candidate(name: str, spec: str, networks: int, prices: Prices, measured: dict[bytes, _Bandwidth]) -> Candidate:
+def _candidate(
+    name: str,
+    spec: str,
+    networks: int,
+    prices: Prices,
+    measured: dict[bytes, _Bandwidth],
+    progress: Callable[[str], None],
+) -> Candidate:
+    progress(f"{name}: price")
     fabric = load(spec)
     bill = bill_of(boxes_of(fabric), prices)
     a, b = (fabric.nodes.kind[ends] == NodeKind.SWITCH for ends in fabric.link_nodes)
@@ -157,8 +161,9 @@ def _candidate(name: str, spec: str, networks: int, prices: Prices, measured: di
     bandwidth = None
     if endpoints // networks <= _MOST_MEASURED:
         cabling = fabric.links.a.tobytes() + fabric.links.b.tobytes()  # planes of one box are cabled like one network
-        options = Options(paths_only=not _has_lanes(spec, endpoints))
-        bandwidth = measured.get(cabling) or measured.setdefault(cabling, _measure(fabric, options))
+        bandwidth = measured.get(cabling)
+        if bandwidth is None:
+            bandwidth = measured[cabling] = _measure(fabric, lambda step: progress(f"{name}: {step}"))
     quality, leaf, loss = bandwidth or (None, None, None)
     return Candidate(
         name=name,
@@ -180,7 +185,7 @@ def _candidate(name: str, spec: str, networks: int, prices: Prices, measured: di
     )
 
 
-def _measure(fabric: Fabric, options: Options) -> _Bandwidth:
+def _measure(fabric: Fabric, progress: Callable[[str], None]) -> _Bandwidth:
     """Route one plane and measure it, whole and without its first spine.
 
     Ports have addresses instead of LIDs: the comparison is of topologies, and routers divide a network of InfiniBand
@@ -189,13 +194,19 @@ def _measure(fabric: Fabric, options: Options) -> _Bandwidth:
     tables = fabric.tables.like()
     tables.addresses = np.zeros(len(fabric.ports), np.int32)
     one = replace(fabric, planes=1, tables=tables)
-    whole = measure(route(one, options).fabric, bisections=_BISECTIONS)
+    n = len(one.of_kind(NodeKind.HCA))
+    progress("routes")
+    routing = route(one, Options(paths_only=n > _MOST_PROVED))
+    progress("loads")
+    bisections = max(_FEWEST, min(_BISECTIONS, _BISECTION_FLOWS // n))
+    whole = measure(routing.fabric, bisections=bisections)
     level, is_switch = levels(one), one.nodes.kind == NodeKind.SWITCH
     leaf = one.node(int(np.flatnonzero(is_switch & (level == 1))[0]))
     hosts = sum(peer.kind == NodeKind.HCA for peer in leaf.peers)
     if level.max() < 2:
         return _Bandwidth(whole, hosts, None)
+    progress("dead spine")
     above = np.flatnonzero(is_switch & (level == level.max()))
-    broken = route(one.without(one.nodes.name[int(above[0])]), options).fabric
-    left = measure_bisection(broken, bisections=_BISECTIONS).mean
+    broken = reroute(routing.fabric.without(one.nodes.name[int(above[0])]), routing)
+    left = measure_bisection(broken.fabric, bisections=bisections).mean
     return _Bandwidth(whole, hosts, max(0.0, 1 - left / whole.bisection.mean))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from weft.fabric.tables import NO_ROUTE, Tables
-from weft.routing.engine import CannotRoute, Options, Subnet
+from weft.routing.engine import CannotRoute, Options, Subnet, turned
 from weft.routing.islands import explain_islands
 from weft.routing.kernels.balance import route_by_trunks, route_least_loaded
 from weft.routing.orientation import Orientation, orient
@@ -28,7 +28,7 @@ def fill_tables(subnet: Subnet, way: Orientation | None, *, trunks: bool = False
         cut_off = route_least_loaded(*arguments, graph.is_host, graph.hosts, subnet.previous_by_lid, column)
     if cut_off >= 0:
         raise explain_islands(subnet)
-    tables.lft = np.ascontiguousarray(column.T)
+    tables.lft = turned(column)
     return tables
 
 

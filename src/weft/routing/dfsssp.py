@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.fabric.tables import NO_ROUTE, Tables
-from weft.routing.engine import MOST_VLS, NO_PREVIOUS, Options, Subnet, require_vls
+from weft.routing.engine import MOST_VLS, NO_PREVIOUS, Options, Subnet, require_vls, turned
 from weft.routing.islands import explain_islands
 from weft.routing.kernels.dragonfly import route_by_groups
 from weft.routing.layers import find_layers, set_layers
@@ -76,7 +76,7 @@ def _route(
     ends = (graph.lid, graph.at, graph.out, graph.is_host, graph.hosts)
     if route_by_groups(*ways, *ends, previous, column, weight, load, per_switch) >= 0:
         raise explain_islands(subnet)
-    return np.ascontiguousarray(column.T)
+    return turned(column)
 
 
 def _route_by_load(subnet: Subnet, *, per_switch: bool) -> tuple[int, NDArray[np.uint8]]:

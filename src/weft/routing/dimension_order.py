@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.fabric.tables import NO_ROUTE, SERVICE_LEVELS, Tables
-from weft.routing.engine import CannotRoute, Options, Subnet, require_vls
+from weft.routing.engine import CannotRoute, Options, Subnet, require_vls, turned
 from weft.routing.islands import require_one_island
 from weft.routing.kernels.product import BACK, FULL, ON, RING, route_by_dimensions
 from weft.routing.layers import fill_sl2vl
@@ -61,9 +61,9 @@ class DimensionOrder:
             column,
             path_sl,
         )
-        tables.lft = np.ascontiguousarray(column.T)
+        tables.lft = turned(column)
         if rings:
-            tables.path_sl = np.ascontiguousarray(path_sl.T)
+            tables.path_sl = turned(path_sl)
             _set_vls(subnet, tables, net, grid, rings)
         return tables
 

@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.fabric.tables import NO_ROUTE, SERVICE_LEVELS, Tables
-from weft.routing.engine import CannotRoute, Options, Subnet, require_vls
+from weft.routing.engine import CannotRoute, Options, Subnet, require_vls, turned
 from weft.routing.graph import SwitchGraph
 from weft.routing.islands import require_one_island
 from weft.routing.kernels.balance import route_least_loaded
@@ -186,7 +186,7 @@ def _fill(
         lid, at, out, is_host = (part[to_spine] for part in (graph.lid, graph.at, graph.out, graph.is_host))
         up_down = (way.first, way.middle, way.far, way.port, way.from_top)
         route_least_loaded(*up_down, lid, at, out, is_host, graph.hosts, subnet.previous_by_lid, column)
-    tables.lft = np.ascontiguousarray(column.T)
+    tables.lft = turned(column)
     return tables
 
 

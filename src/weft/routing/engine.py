@@ -21,6 +21,7 @@ from weft.routing.graph import SwitchGraph, switch_graph
 from weft.routing.orientation import default_root
 
 MOST_VLS = 15  # data lanes of InfiniBand: VL 0 to 14
+_ROWS_AT_ONCE = 1024
 NO_PREVIOUS = np.empty((0, 0), np.uint8)
 
 
@@ -64,7 +65,7 @@ class Subnet:
     @cached_property
     def previous_by_lid(self) -> NDArray[np.uint8]:
         """The previous tables as kernels read them, uint8[lid, switch]; empty without previous tables."""
-        return NO_PREVIOUS if self.previous is None else np.ascontiguousarray(self.previous.T)
+        return NO_PREVIOUS if self.previous is None else turned(self.previous)
 
     def new_tables(self) -> Tables:
         """Return tables with the LIDs and no routes."""
@@ -98,6 +99,15 @@ def require_vls(subnet: Subnet, options: Options, engine: str, needed: int, othe
             f"{engine} routing of {subnet.fabric.spec} needs {count} virtual lanes, the ports have {options.max_vls}"
             f'\n  Route with engine="up-down", which needs one{otherwise}.'
         )
+
+
+def turned(table: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Return a table with rows and columns exchanged, as `table.T.copy()` does, but in parts that fit the caches."""
+    result = np.empty(table.shape[::-1], np.uint8)
+    for begin in range(0, len(table), _ROWS_AT_ONCE):
+        rows = slice(begin, begin + _ROWS_AT_ONCE)
+        result[:, rows] = np.ascontiguousarray(table[rows].T)
+    return result
 
 
 class RoutingEngine(Protocol):

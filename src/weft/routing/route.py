@@ -21,7 +21,7 @@ from weft.fabric.planes import expand, split_planes
 from weft.fabric.subnets import subnets_of, take_subnet
 from weft.fabric.tables import NO_ROUTE, Tables
 from weft.routing import ENGINES, OPENSM_ENGINES
-from weft.routing.check import check
+from weft.routing.check import TableCheck, check
 from weft.routing.engine import CannotRoute, EngineFailed, Options, Subnet
 from weft.routing.islands import require_one_island
 from weft.routing.kernels.adaptive import group_next_hops, group_parallel
@@ -38,6 +38,7 @@ class Routing:
     options: Options
     notes: tuple[str, ...]  # reasons for this engine and against others
     changed_entries: int | None = None  # forwarding entries that differ from the previous ones, if there were any
+    verdict: TableCheck | None = None  # the proof by which `auto` chose the engine
     root: str = ""  # the root switch that `reroute` kept; empty: as in the options
 
     @property
@@ -97,7 +98,11 @@ def _join(fabric: Fabric, parts: Sequence[tuple[NDArray[np.bool_], Fabric]], rou
     tables = merge_tables(fabric, [keep for keep, _ in parts], [routing.tables for routing in routings])
     changed = [routing.changed_entries for routing in routings if routing.changed_entries is not None]
     return replace(
-        routings[0], fabric=fabric.configured(tables), changed_entries=sum(changed) if changed else None, root=""
+        routings[0],
+        fabric=fabric.configured(tables),
+        changed_entries=sum(changed) if changed else None,
+        verdict=None,
+        root="",
     )
 
 
@@ -123,9 +128,10 @@ def _route(subnet: Subnet, options: Options) -> Routing:
         raise CannotRoute(f"{subnet.fabric.spec} has no switch, so there is nothing to route")
     if options.root:
         subnet.find_switch(options.root)
+    verdict: TableCheck | None = None
     name = OPENSM_ENGINES.get(options.engine, options.engine)
     if name == "auto":
-        name, tables, notes = pick(subnet, options)
+        name, tables, notes, verdict = pick(subnet, options)
     elif name in ENGINES:
         tables, notes = _run_engine(name, subnet, options), ()
     else:
@@ -136,7 +142,7 @@ def _route(subnet: Subnet, options: Options) -> Routing:
     if subnet.previous is not None:  # entries with a route now that had another one, or none, before
         changed = int(((tables.lft != subnet.previous) & (tables.lft != NO_ROUTE)).sum())
     fabric = subnet.fabric.configured(tables)
-    return Routing(fabric=fabric, engine=name, options=options, notes=notes, changed_entries=changed)
+    return Routing(fabric=fabric, engine=name, options=options, notes=notes, changed_entries=changed, verdict=verdict)
 
 
 def _run_engine(name: str, subnet: Subnet, options: Options) -> Tables:
@@ -187,8 +193,8 @@ def _carried_over(fabric: Fabric, before: Fabric) -> NDArray[np.uint8]:
 ORDER = ("dimension-order", "dragonfly", "fat-tree", "dfsssp", "up-down")
 
 
-def pick(subnet: Subnet, options: Options) -> tuple[str, Tables, tuple[str, ...]]:
-    """Return the name of the engine, its tables, and the reasons."""
+def pick(subnet: Subnet, options: Options) -> tuple[str, Tables, tuple[str, ...], TableCheck | None]:
+    """Return the name of the engine, its tables, the reasons, and the proof unless paths alone are asked for."""
     require_one_island(subnet)
     notes: list[str] = []
     for name in ORDER:
@@ -198,10 +204,10 @@ def pick(subnet: Subnet, options: Options) -> tuple[str, Tables, tuple[str, ...]
             notes.append(f"not {name}: {str(reason).splitlines()[0]}")
             continue
         if options.paths_only:
-            return name, tables, (*notes, f"{name}: paths alone, without lanes")
+            return name, tables, (*notes, f"{name}: paths alone, without lanes"), None
         verdict = check(subnet.fabric.configured(tables))
         if verdict.ok:
-            return name, tables, (*notes, f"{name}: {ENGINES[name].guarantee}")
+            return name, tables, (*notes, f"{name}: {ENGINES[name].guarantee}"), verdict
         notes.append(f"not {name}: {verdict.explain().splitlines()[0]}")
     raise SimulationBug(f"no engine routes {subnet.fabric.spec}: {'; '.join(notes)}")
 

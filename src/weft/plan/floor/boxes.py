@@ -46,6 +46,7 @@ def find_boxes(fabric: Fabric) -> Boxes:
     models = _models(fabric, box_of, count)
     adapters = np.bincount(box_of[fabric.of_kind(NodeKind.HCA)], minlength=count)
     entries = {name: _of_catalog(name, chips=bool(chips[models.index(name)])) for name in set(models) - {""}}
+    racks = {name for name, entry in entries.items() if isinstance(entry, catalog.Server) and entry.is_rack}
     unknown_u = np.maximum(adapters, 1)
     height_u = [_height_u(entries[name], chips[box]) if name else unknown_u[box] for box, name in enumerate(models)]
     own_w = np.array([entries[name].power_w if name else None for name in models], np.float64)
@@ -59,9 +60,7 @@ def find_boxes(fabric: Fabric) -> Boxes:
         box_of=box_of,
         height_u=np.array(height_u, np.int16),
         power_w=own_w * np.maximum(chips, 1) + plugs_w,
-        is_rack=np.array(
-            [isinstance(entry := entries.get(name), catalog.Server) and entry.is_rack for name in models], bool
-        ),
+        is_rack=np.array([name in racks for name in models], bool),
         unit=_units(fabric, box_of, tier),
         group=group,
         assumed=(*_assumptions(models, chips, adapters, own_w), *silent),

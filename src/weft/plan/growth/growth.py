@@ -203,7 +203,7 @@ def _best(fabric: Fabric, today: NDArray[np.bool_], times: int, when: str) -> Pr
 
 def _route(fabric: Fabric, today: NDArray[np.bool_], when: str, engine: str) -> Proof:
     routing = route(fabric, Options(engine=engine))
-    verdict = check(routing.fabric)
+    verdict = routing.verdict or check(routing.fabric)
     if not verdict.ok:
         raise SubnetError(f"{when}: {verdict.explain()}")
     load, ports = load_all_to_all(routing.fabric, among=today), fabric.ports

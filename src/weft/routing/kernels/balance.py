@@ -81,6 +81,7 @@ def route_by_trunks(first, middle, far, port, from_top, lid, at, out, near, far_
     open_positions = np.empty(n, np.int32)  # in `order`, of the switches with a choice, or that others pass
     end_positions = np.empty(n, np.int32)  # in `order`, of those with a choice that no others pass
     reached = n_open = n_ends = 0
+    width = one = two = np.int64(0)  # of a choice, and the two candidates of this turn
     for index in range(len(lid)):
         target, to = at[index], lid[index]
         if index == 0 or at[index - 1] != target:
@@ -136,6 +137,7 @@ def route_by_trunks(first, middle, far, port, from_top, lid, at, out, near, far_
             joined[switch] = index
             trunks[switch] += 1
             offer(switch, index, far_port[edge], into_first, into_edge, near, port, load, via, joined, offered)
+        width = 0
         for number in range(n_open):  # the others join it where they can
             position = open_positions[number]
             switch = order[position]
@@ -147,8 +149,13 @@ def route_by_trunks(first, middle, far, port, from_top, lid, at, out, near, far_
                     offer(switch, index, entry, into_first, into_edge, near, port, load, via, joined, offered)
             elif hosts[switch]:
                 via[switch] = least_loaded(next_edge, next_first[position], next_first[position + 1], load)
-            else:
-                via[switch] = less_loaded_of_two(next_edge, next_first[position], next_first[position + 1], load, index)
+            else:  # the less loaded of two, others each turn: nearly as even as comparing all, and faster
+                begin, end = np.int64(next_first[position]), np.int64(next_first[position + 1])
+                if end - begin != width:  # most are equal, and division is slow
+                    width = end - begin
+                    one, two = index % width, (index * 7 + 3) % width
+                first_edge, second_edge = next_edge[begin + one], next_edge[begin + two]
+                via[switch] = second_edge if load[second_edge] < load[first_edge] else first_edge
         for number in range(n_ends):
             position = end_positions[number]
             if offered[order[position]] != index:
@@ -226,16 +233,13 @@ def least_loaded(edges, begin, end, load):
 
 
 @inlined
-def less_loaded_of_two(edges, begin, end, load, turn):
-    """Return the less loaded of two candidates, others each turn: nearly as even as comparing all, and faster."""
-    first = edges[begin + turn % (end - begin)]
-    second = edges[begin + (turn * 7 + 3) % (end - begin)]
-    return second if load[second] < load[first] else first
-
-
-@inlined
 def previous_edge(edges, begin, end, port, previous_port):
     """Return the edge that leaves by the previous port if it is still allowed, else NO_EDGE."""
+    guess = min(begin + previous_port - port[edges[begin]], end - 1)  # ports mostly follow each other
+    while guess > begin and port[edges[guess]] > previous_port:
+        guess -= 1
+    if guess >= begin and port[edges[guess]] == previous_port:
+        return edges[guess]
     for position in range(begin, end):
         if port[edges[position]] == previous_port:
             return edges[position]

@@ -8,6 +8,11 @@ from weft.jit import inlined, kernel
 from weft.routing.kernels.balance import NO_EDGE, previous_edge, store_and_count
 from weft.routing.kernels.paths import UNREACHED
 
+NO_LIST = -1
+_FEW = 8  # candidates that are compared one by one
+_MOST_PORTS = 256  # of a switch: its tables are bytes
+_LARGEST = np.iinfo(np.int64).max
+
 
 @kernel
 def find_cliques(first, far):
@@ -65,8 +70,10 @@ def route_by_groups(
     n = len(first) - 1
     distance, order = np.empty(n, np.int32), np.empty(n, np.int32)
     next_first, next_edge = np.empty(n + 1, np.int32), np.empty(len(far), np.int32)
+    next_far = np.empty(len(far), np.int32)
     behind = np.zeros(n, np.int64)  # [switch] -> sum of the weights on its path to the destination
     via, passing = np.empty(n, np.int32), np.zeros(n, np.int64)
+    ends, sums = np.empty(n, np.int32), np.empty(_MOST_PORTS, np.int64)
     reached = 0
     for index in range(len(lid)):
         target = at[index]
@@ -77,11 +84,13 @@ def route_by_groups(
             )
             if reached < n:
                 return index
+            find_equal_ends(reached, next_first, next_edge, far, next_far, ends)
         to = lid[index]
         if is_new or not per_switch:
             grow_least_sum(
-                order, reached, next_first, next_edge, far, port, weight, previous, to, behind, via, column[to]
-            )
+                order, reached, next_first, next_edge, next_far, far, port, weight, previous, to,
+                ends, sums, behind, via, column[to],
+            )  # fmt: skip
         else:
             column[to] = column[lid[index - 1]]
         column[to, target] = out[index]
@@ -91,21 +100,66 @@ def route_by_groups(
 
 
 @inlined
-def grow_least_sum(order, reached, next_first, next_edge, far, port, weight, previous, to, behind, via, row):
-    """Give every switch, from the destination outwards, the candidate with the least sum of weights on its path."""
+def find_equal_ends(reached, next_first, next_edge, far, next_far, ends):
+    """Fill `next_far`, the switches that candidates lead to, and `ends`: [position in `order`] -> number of their list.
+
+    It is NO_LIST if candidates are few or not consecutive edges. The leaves of a group have the same list.
+    """
+    last, number = -1, NO_LIST
+    for i in range(next_first[reached]):
+        next_far[i] = far[next_edge[i]]
+    for position in range(reached):
+        begin, end = next_first[position], next_first[position + 1]
+        ends[position] = NO_LIST
+        if end - begin < _FEW or next_edge[end - 1] - next_edge[begin] != end - begin - 1:
+            continue
+        is_equal = last >= 0 and next_first[last + 1] - next_first[last] == end - begin
+        for i in range(end - begin if is_equal else 0):
+            is_equal &= next_far[begin + i] == next_far[next_first[last] + i]
+        number += not is_equal
+        last, ends[position] = position, number
+
+
+@inlined
+def grow_least_sum(
+    order, reached, next_first, next_edge, next_far, far, port, weight, previous, to, ends, sums, behind, via, row
+):  # fmt: skip
+    """Give every switch, from the destination outwards, the candidate with the least sum of weights on its path.
+
+    Switches with the same list of candidates' ends share `sums`, the sums behind these: such a search vectorises.
+    """
     behind[order[0]] = 0
+    summed = NO_LIST
     for position in range(1, reached):
         switch = order[position]
         begin, end = next_first[position], next_first[position + 1]
         edge = previous_edge(next_edge, begin, end, port, previous[to, switch]) if len(previous) else NO_EDGE
         if edge == NO_EDGE:
             edge = next_edge[begin]
-            for candidate in next_edge[begin + 1 : end]:
-                if behind[far[candidate]] + weight[candidate] < behind[far[edge]] + weight[edge]:
-                    edge = candidate
+            if ends[position] == NO_LIST:
+                least = behind[next_far[begin]] + weight[edge]
+                for i in range(begin + 1, end):
+                    total = behind[next_far[i]] + weight[next_edge[i]]
+                    if total < least:
+                        edge, least = next_edge[i], total
+            else:
+                if ends[position] != summed:
+                    summed = ends[position]
+                    for i in range(end - begin):
+                        sums[i] = behind[next_far[begin + i]]
+                edge += first_least(sums[: end - begin], weight[edge : edge + end - begin])
         behind[switch] = behind[far[edge]] + weight[edge]
         via[switch] = edge
         row[switch] = port[edge]
+
+
+@inlined
+def first_least(sums, weight):
+    """Return the index of the first least `sums + weight`: the index is the last byte of the number compared."""
+    least = _LARGEST
+    for i in range(len(sums)):
+        least = min(least, ((sums[i] + weight[i]) << 8) + i)
+    return least & 0xFF
 
 
 @inlined

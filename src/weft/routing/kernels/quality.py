@@ -10,9 +10,10 @@ import numpy as np
 
 from weft.fabric.forwarding import ANY, Reason
 from weft.fabric.kernels.forwarding import next_hop
-from weft.jit import kernel
+from weft.jit import inlined, kernel
 
 NO_CABLE = -1
+_LIDS = 64  # whose entries are read together
 _GOES_ON, _ARRIVED = int(Reason.GOES_ON), int(Reason.ARRIVED)
 
 
@@ -42,6 +43,9 @@ def follow(a, packets, amount, load, heaviest):
 def add_trees(lft, far, senders, host, leaf, lid, paths, load):
     """Add the load of packets from the senders on all switches to each host; the paths to one LID form a tree.
 
+    Switches pass their load on in the order of the tree to the first LID of a leaf. Trees to its other LIDs mostly have
+    the same order; a load that comes to a switch that has passed on already is followed by itself.
+
     lft      uint8[switch, lid] -> port
     far      int32[switch, port] -> next switch; NO_CABLE, or for other ends NO_CABLE - 1 - slot
     senders  float64[switch] -> hosts on it
@@ -49,36 +53,71 @@ def add_trees(lft, far, senders, host, leaf, lid, paths, load):
     load     float64[switch, port] -> flows; added to
     Return whether all arrive; if not, the load is incomplete.
     """
-    n = len(far)
-    amount, out = np.empty(n), np.empty(n, np.int64)
-    after, waits, order = np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.int64)
+    n, last = len(far), far.shape[1] - 1
+    amount, order, place = np.empty(n), np.empty(n, np.int64), np.empty(n, np.int64)
+    routes = np.empty((_LIDS, n), np.uint8)  # the entries of some LIDs: a cache line of each table
+    read, ordered_for = -1, -1  # first of these LIDs; leaf of the order
     for index in range(len(host)):
+        arrived = NO_CABLE - 1 - host[index]
         for to in range(lid[index], lid[index] + paths[index]):
-            waits[:] = 0
-            for switch in range(n):
-                out[switch] = min(np.int64(lft[switch, to]), far.shape[1] - 1)
-                after[switch] = far[switch, out[switch]]
-                if after[switch] >= 0:
-                    waits[after[switch]] += 1
-                amount[switch] = (senders[switch] - (switch == leaf[index])) / paths[index]
-            seen, known = 0, 0
-            for switch in range(n):
-                if waits[switch] == 0:
-                    order[known] = switch
-                    known += 1
-            while seen < known:
-                switch = order[seen]
-                seen += 1
-                following = after[switch]
-                load[switch, out[switch]] += amount[switch]
-                if following >= 0:
-                    amount[following] += amount[switch]
-                    waits[following] -= 1
-                    if waits[following] == 0:
-                        order[known] = following
-                        known += 1
-                elif amount[switch] > 0 and following != NO_CABLE - 1 - host[index]:
+            if to // _LIDS != read:
+                read = to // _LIDS
+                for switch in range(n):
+                    some = lft[switch, read * _LIDS : (read + 1) * _LIDS]
+                    for i in range(len(some)):
+                        routes[i, switch] = some[i]
+            route = routes[to % _LIDS]
+            if leaf[index] != ordered_for:
+                if not order_tree(route, far, last, order, place):
                     return False
-            if known < n:  # a loop
-                return False
+                ordered_for = leaf[index]
+            amount[:] = senders / paths[index]
+            amount[leaf[index]] -= 1 / paths[index]
+            for position in range(n):
+                switch = order[position]
+                flows = amount[switch]
+                for _ in range(n + 1):  # once, unless the load goes back in the order
+                    if flows == 0:
+                        break
+                    out = min(np.int64(route[switch]), last)
+                    load[switch, out] += flows
+                    following = np.int64(far[switch, out])
+                    if following < 0:
+                        if following != arrived:
+                            return False
+                        break
+                    if place[following] > position:
+                        amount[following] += flows
+                        break
+                    switch = following
+                else:  # a loop
+                    return False
+    return True
+
+
+@inlined
+def order_tree(route, far, last, order, place):
+    """Order the switches so that each comes before the next one on its path; return False if paths form a loop."""
+    n = len(far)
+    place[:] = 0  # first the number of switches before it that are not yet in order
+    for switch in range(n):
+        following = np.int64(far[switch, min(np.int64(route[switch]), last)])
+        if following >= 0:
+            place[following] += 1
+    known = 0
+    for switch in range(n):
+        if place[switch] == 0:
+            order[known] = switch
+            known += 1
+    for position in range(n):
+        if position == known:
+            return False
+        switch = order[position]
+        place[switch] = position
+        following = np.int64(far[switch, min(np.int64(route[switch]), last)])
+        if following >= 0:
+            place[following] -= 1
+            if place[following] == 0:
+                order[known] = following
+                known += 1
     return True
