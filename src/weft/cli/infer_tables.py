@@ -154,7 +154,8 @@ def print_pareto(runs: Sequence[Inference], *, explain: bool) -> None:
 
 def print_validation(form: Form) -> None:
     """Print errors against published figures by class and by source, the largest first."""
-    from weft.inference.accuracy import class_errors, report, source_errors
+    from weft.calibration.chance import shortfalls_of
+    from weft.inference.accuracy import class_errors, reliable_predictions, report, source_errors
 
     if form.is_data:
         print_data(form, report(), "rows")
@@ -166,3 +167,4 @@ def print_validation(form: Form) -> None:
     out = console()
     out.print(table("Errors by class", group_columns("class", "figures"), group_rows(class_errors())))
     out.print(table("Errors by source", group_columns("source", "figures"), group_rows(source_errors()), note))
+    out.print(shortfalls_of(reliable_predictions()), markup=False)

@@ -48,7 +48,7 @@ def test_85_percent_of_bands_hold_on_each_cluster_but_the_documented_ones():
         for where, own in cross_validate().items()
         if sum(each.is_in_band for each in own) < 0.85 * len(own)
     }
-    assert few == pytest.approx({"ml-engineering-a100": 12 / 15, "skypilot-a3-high": 11 / 15})
+    assert few == pytest.approx({"ml-engineering-a100": 12 / 15})
 
 
 def test_a_class_with_many_clusters_has_a_narrower_band_than_one_without():
@@ -150,7 +150,8 @@ def test_the_document_has_the_table_as_it_is():
     _, rows, note = cross_validation_table()
     for row in (*rows, *class_table()[1]):
         assert "| " + " | ".join(cell or " " for cell in row) + " |" in text, row
-    assert note in text
+    for line in note.splitlines():
+        assert line in text
 
 
 @pytest.mark.parametrize(

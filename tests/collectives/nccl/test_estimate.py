@@ -386,6 +386,61 @@ def test_fewer_channels_slow_pairs(nodes: int):
         assert all_of_them.channels == (32 if nodes == 1 else 16)
 
 
+def test_a_chunk_waits_for_every_gpu_in_turn_and_longer_on_blackwell():
+    """Two sizes with chunks of 128 KiB: what a round takes beyond its data."""
+    waits_us = {}
+    for sm, gpus in ((90, 4), (90, 8), (100, 8)):
+        cluster, chunk_bytes = Cluster(sm=sm, gpus=gpus, nodes=1), times().chunk["nvls"].most
+        lanes = gpus * estimate(cluster, Collective.ALL_REDUCE, 1 << 35, algorithm=Algorithm.NVLS).channels
+        less, more = (
+            estimate(cluster, Collective.ALL_REDUCE, rounds * lanes * chunk_bytes, algorithm=Algorithm.NVLS)
+            for rounds in (100, 200)
+        )
+        waits_us[sm, gpus] = (more.parts["pipeline"] - less.parts["pipeline"]) / 100
+    assert waits_us[90, 8] == pytest.approx(times().pipeline.meeting_us)
+    assert waits_us[90, 4] == pytest.approx(waits_us[90, 8] / 2)
+    assert waits_us[100, 8] == pytest.approx(waits_us[90, 8] * times().pipeline.blackwell_hop)
+
+
+def test_a_round_that_is_not_full_waits_as_a_full_one():
+    """A chunk of 64 KiB on each of 24 channels for eight GPUs is 12 MiB: 128 MiB are ten rounds and a part."""
+    wait_us = times().pipeline.meeting_us * times().pipeline.blackwell_hop
+    full, partly = (
+        estimate(Cluster(sm=100, gpus=8, nodes=1), Collective.ALL_REDUCE, size << 20, algorithm=Algorithm.NVLS)
+        for size in (120, 128)
+    )
+    assert partly.parts["pipeline"] - full.parts["pipeline"] == pytest.approx(wait_us)
+
+
+def ring_us(ranks: int, steps: int, step_us: float, chunk_us: float) -> float:
+    """Return the time of a ring through two nodes: a chunk takes no time inside, and a step and its data between."""
+    arrived = [0.0] * ranks  # of the chunk that a rank passes on next
+    free = [0.0] * ranks
+    for _ in range(steps):
+        sent = list(arrived)
+        for rank in range(ranks):
+            crosses = rank % (ranks // 2) == ranks // 2 - 1
+            start = max(sent[rank], free[rank])
+            free[rank] = start + chunk_us * crosses
+            arrived[(rank + 1) % ranks] = free[rank] + step_us * crosses
+    return max(arrived)
+
+
+@pytest.mark.parametrize(("collective", "steps"), [(Collective.ALL_GATHER, 15), (Collective.ALL_REDUCE, 30)])
+@pytest.mark.parametrize("size", [1 << 20, 16 << 20, 64 << 20, 128 << 20, 1 << 30])
+def test_long_steps_of_a_ring_hide_behind_the_chunks_of_other_gpus(collective: Collective, steps: int, size: int):
+    """GPUDirect-TCPX on two servers beside a ring that is run step by step."""
+    cluster = Cluster(sm=90, gpus=8, nics=4, nic_gbit_s=200, nodes=2)
+    networks = ideal_networks(cluster, network="roce", transport="tcpx", cloud=True)
+    nothing, result = (
+        estimate(cluster, collective, each, networks=networks, algorithm=Algorithm.RING) for each in (1, size)
+    )
+    step_us = times().plugin["tcpx"].step_us
+    short_us = nothing.time_us - -(-steps // 8) * step_us
+    expected_us = short_us + ring_us(16, steps, step_us, result.parts["data"] / steps)
+    assert result.time_us == pytest.approx(expected_us, rel=0.03)
+
+
 def test_a_step_over_nvlink_is_longer_on_blackwell():
     hopper, blackwell = (
         estimate(Cluster(sm=sm, gpus=8, nodes=1), Collective.ALL_REDUCE, 8, algorithm=Algorithm.RING).parts["steps"]

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from weft.calibration.chance import shortfalls_of
 from weft.calibration.cross_validation import (
     CLASS_COLUMNS,
     Prediction,
@@ -141,7 +142,8 @@ def calibration_table() -> tuple[tuple[str, ...], list[tuple[str, ...]], str]:
     mean = mean_error(left_out_figures())
     note = (
         f"{count} times; with their hardware left out of the fit, mean absolute error {mean:.1%}, "
-        f"and {inside} lie in the bands of the others, {inside / count:.0%}. Every time: weft ep calibration NAME"
+        f"and {inside} lie in the bands of the others, {inside / count:.0%}. Every time: weft ep calibration NAME\n"
+        f"{shortfalls_of(cross_validate())}"
     )
     return COLUMNS, rows, note
 

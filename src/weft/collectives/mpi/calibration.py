@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 
+from weft.calibration.chance import shortfalls_of
 from weft.calibration.cross_validation import Prediction, bias_and_p90, cluster_rows, count_in_bands, leave_one_out
 from weft.calibration.figure import Figure as PublishedFigure
 from weft.calibration.figure import mean_error, summary_cells
@@ -135,7 +136,8 @@ def cross_validation(predictions: Predictions) -> tuple[list[tuple[str, ...]], s
     """Return a row for each cluster, with its figures in bands of the other clusters, and a note."""
     rows = cluster_rows(predictions, lambda _, own: (f"{mean_error(own):.1%}", *bias_and_p90(own)))
     inside, count = count_in_bands(predictions)
-    return rows, f"{inside} of {count} figures lie in bands that their cluster had no part in, {inside / count:.0%}"
+    note = f"{inside} of {count} figures lie in bands that their cluster had no part in, {inside / count:.0%}"
+    return rows, f"{note}\n{shortfalls_of(predictions)}"
 
 
 def summary(compared: Iterable[tuple[Run, tuple[Figure, ...]]]) -> tuple[list[tuple[str, ...]], str]:

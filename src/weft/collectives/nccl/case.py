@@ -162,7 +162,12 @@ def hop_ratio(cluster: Cluster, protocol: Protocol, fitted: Times, *, tree: bool
     generation = fitted.of_sm(cluster.sm)
     ll_hop = (generation.tree_ll_hop if tree else 0.0) or generation.ll_hop
     ratio = ll_hop if protocol == Protocol.LL else 1.0
-    return ratio * (fitted.pipeline.blackwell_hop if cluster.sm >= _BLACKWELL else 1.0)
+    return ratio * blackwell_ratio(cluster, fitted)
+
+
+def blackwell_ratio(cluster: Cluster, fitted: Times) -> float:
+    """Return the time in which GPUs signal each other over NVLink relative to earlier generations."""
+    return fitted.pipeline.blackwell_hop if cluster.sm >= _BLACKWELL else 1.0
 
 
 def crossing_us(cluster: Cluster, network: Network, latency_us: float, protocol: Protocol, fitted: Times) -> float:
@@ -218,7 +223,7 @@ def nvls_gbyte_s(cluster: Cluster, fitted: Times) -> float:
 
 def adding_gbyte_s(cluster: Cluster, fitted: Times) -> float:
     """Return the NVLink bandwidth of a GPU for reductions in switches."""
-    return cluster.nvlink_gbyte_s * constants().of_sm(cluster.sm).nvls * fitted.bandwidth.nvls
+    return cluster.nvlink_gbyte_s * fitted.bandwidth.nvls
 
 
 def inside_name(cluster: Cluster) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 
 from weft.calibration.band import Band
+from weft.calibration.chance import shortfalls_of
 from weft.calibration.cross_validation import (
     CLASS_COLUMNS,
     Prediction,
@@ -47,7 +48,7 @@ def cross_validation_table() -> tuple[tuple[str, ...], list[tuple[str, ...]], st
     inside, count = count_in_bands(cross_validate())
     note = (
         f"Each cluster predicted by constants fitted without it: mean absolute error {all_mean:.1%}, from 256 MiB on "
-        f"{large_mean:.1%}; {inside} of {count} bands hold, {inside / count:.0%}"
+        f"{large_mean:.1%}; {inside} of {count} bands hold, {inside / count:.0%}\n{shortfalls_of(cross_validate())}"
     )
     return COLUMNS, cluster_rows(cross_validate(), _error_cells), note
 

@@ -21,6 +21,7 @@ from weft.collectives.nccl.case import (
     PAYLOAD,
     Case,
     Parts,
+    blackwell_ratio,
     block_gbyte_s,
     copies_gbyte_s,
     find,
@@ -38,6 +39,7 @@ from weft.collectives.nccl.times import Chunk
 _BLACKWELL = 100
 _TWO_NODES = 1  # the column of lists
 _PROXIES, _PROXY_CHANNELS = 8, 2  # threads of a node, and channels of each, for which NCCL's figures of LL hold
+_HEADS = 8  # GPUs of a node, for which the time of a meeting holds
 _MANY_NODES = 4  # from which NVLS trees have small chunks
 
 
@@ -62,7 +64,7 @@ def _ring(case: Case) -> Parts:
     waits = case.fitted.of_sm(cluster.sm).ring_hop if alone else 1.0
     steps_us = (steps - crossings) * case.inside_us * waits + crossings * crossing_us
     pipeline_us += _local_us(case) + _drain_us(case)
-    return case.parts(data, steps_us - _hidden_us(case, crossings, data[1]), pipeline_us)
+    return case.parts(data, steps_us - _hidden_us(case, steps, crossings, data[1]), pipeline_us)
 
 
 def _local_us(case: Case) -> float:
@@ -87,11 +89,16 @@ def _drain_us(case: Case) -> float:
     return slice_bytes / block_gbyte_s(cluster) / 1000
 
 
-def _hidden_us(case: Case, crossings: int, data_us: float) -> float:
-    """Return the part of a plugin's steps during which the adapters send other chunks."""
-    return (
-        min(crossings * plugin_step_us(find(case.networks, Pattern.RING), case.fitted), data_us) if crossings else 0.0
-    )
+def _hidden_us(case: Case, steps: int, crossings: int, data_us: float) -> float:
+    """Return the part of a plugin's steps during which the adapters send other chunks.
+
+    A node sends the chunks of its GPUs back to back, and each crosses again when it has come back to it. So either the
+    adapters are busy from the first chunk to the last, and one step is left, or all steps and the chunks of one group.
+    """
+    if not crossings:
+        return 0.0
+    step_us = plugin_step_us(find(case.networks, Pattern.RING), case.fitted)
+    return min((crossings - 1) * step_us, data_us * (1 - min(case.cluster.gpus / steps, 1.0)))
 
 
 def _ring_limits(case: Case) -> dict[str, float]:
@@ -303,9 +310,11 @@ def _heads(case: Case, chunk: Chunk, steps_us: float, limits: dict[str, float], 
     heads = min(cluster.gpus, cluster.nics) if cluster.nodes > 1 else cluster.gpus
     data = bound, _ = case.data(limits)
     rounds = _rounds(case, chunk, case.channels * heads)
-    wait_us = pipeline.meeting_us + (case.peer_us if cluster.nodes > 1 else 0.0)
+    # A GPU copies its part for each head, and signals it, one head after the other.
+    wait_us = pipeline.meeting_us * heads / _HEADS * blackwell_ratio(cluster, case.fitted)
+    wait_us += case.peer_us if cluster.nodes > 1 else 0.0
     filling_us = (pipeline.fill + levels * pipeline.fill_level) * case.size_bytes / rounds / limits[bound] / 1000
-    return case.parts(data, steps_us, filling_us + (rounds - 1) * _waiting_us(case, limits, rounds, wait_us))
+    return case.parts(data, steps_us, filling_us + (ceil(rounds) - 1) * _waiting_us(case, limits, rounds, wait_us))
 
 
 def _collnet_chain(case: Case) -> Parts:
