@@ -12,7 +12,7 @@ from weft.cli import train_tables as tables
 from weft.cli.accuracy import group_columns, group_rows
 from weft.cli.arguments import NAMES_FILE, Form
 from weft.cli.output import Cell, check_explain, console, print_data, progress_bar, report_written, table
-from weft.cli.train_flags import NO_CUT, NO_OUTPUTS, NO_SHAPE, NO_WHERE, Cut, Outputs, Shape, Where
+from weft.cli.train_flags import NO_CUT, NO_INPUT, NO_OUTPUTS, NO_SHAPE, NO_WHERE, Cut, Input, Outputs, Shape, Where
 from weft.errors import ConfigError
 from weft.units import parse_count
 from weft.version import __version__
@@ -140,7 +140,9 @@ def _goodput(goodput: dict[str, Any]) -> list[tuple[Cell, ...]]:
 
 
 def print_validation(form: Form) -> None:
+    from weft.calibration.chance import shortfalls_of
     from weft.training.accuracy import class_errors, report, source_errors, source_fits
+    from weft.training.band import leave_sources_out
     from weft.training.validate import validate
 
     if form.is_data:
@@ -164,6 +166,7 @@ def print_validation(form: Form) -> None:
     )
     console().print(table("Errors by source", group_columns("source", "steps"), group_rows(source_errors())))
     console().print(table("Errors by class", group_columns("class", "steps"), group_rows(class_errors()), note))
+    console().print(shortfalls_of(leave_sources_out()), markup=False)
     rows = source_fits()
     counts = ", ".join(f"{row.source} {row.fit} of {row.steps}" for row in rows)
     fit, steps = sum(row.fit for row in rows), sum(row.steps for row in rows)
@@ -179,6 +182,7 @@ def train(
     where: Annotated[Where, Parameter(name="*", group="Hardware")] = NO_WHERE,
     cut: Annotated[Cut, Parameter(name="*", group="Parallelism")] = NO_CUT,
     shape: Annotated[Shape, Parameter(name="*", group="Model shape")] = NO_SHAPE,
+    data: Annotated[Input, Parameter(name="*", group="Input")] = NO_INPUT,
     trouble: Annotated[Trouble, Parameter(name="*", group="Faults and failures")] = NO_TROUBLE,
     outputs: Annotated[Outputs, Parameter(name="*", group="Results")] = NO_OUTPUTS,
 ) -> None:
@@ -194,14 +198,14 @@ def train(
     from weft.training.trouble import predict_failures
 
     if outputs.validate:
-        rest = (model, where, cut, shape, trouble, replace(outputs, validate=False, form=NO_OUTPUTS.form))
-        if rest != ("", NO_WHERE, NO_CUT, NO_SHAPE, NO_TROUBLE, NO_OUTPUTS):
+        rest = (model, where, cut, shape, data, trouble, replace(outputs, validate=False, form=NO_OUTPUTS.form))
+        if rest != ("", NO_WHERE, NO_CUT, NO_SHAPE, NO_INPUT, NO_TROUBLE, NO_OUTPUTS):
             raise ConfigError("--validate prints published steps and runs nothing: leave out all but --json or --csv")
         print_validation(outputs.form)
         return
     _check(where, outputs)
     tokens = None if outputs.tokens is None else parse_count("tokens", outputs.tokens)
-    transformer, layout = _transformer(model, shape), _changed(cut, NO_CUT)
+    transformer, layout = _transformer(model, shape), _changed(cut, NO_CUT) | _changed(data, NO_INPUT)
     engine = find_engine(where.engine or "flow")
     sites = _sites(where, layout, outputs)
     check_trouble(trouble, sites[0][0], outputs)

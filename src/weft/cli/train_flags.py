@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 
 from weft.cli.arguments import TABLES, Fabrics, File, Form, Kinds, OnOrOff, Servers, Whole
+from weft.errors import ConfigError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +86,27 @@ class Cut:
     fp32; or bf16, without one."""
     fused_attention: OnOrOff = None
     """Use flash attention; otherwise attention scores are written to GPU memory. [on, as the framework]"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Input:
+    """The data that a step reads; the step before hides its loading as far as it lasts."""
+
+    sample_bytes: float | None = None
+    """Bytes of a sequence in storage: 600000 with an image. [2 or 4 for each token, by the vocabulary]"""
+    sample_ms: float | None = None
+    """Time of a processor core to prepare a sequence, as to decode and augment an image. [1]"""
+    loader_workers: Whole | None = None
+    """Processes that load sequences for each copy of the model; 0: it loads them itself, between steps. [2, or 8 with
+    fsdp-eager]"""
+    storage_gbyte_s: float | None = None
+    """Gigabytes per second that storage reads for all GPUs together. [90 for every 256 GPUs]"""
+
+    def __post_init__(self) -> None:
+        for field in ("sample_bytes", "sample_ms", "storage_gbyte_s"):
+            value = getattr(self, field)
+            if value is not None and not 0 < value < inf:
+                raise ConfigError(f"--{field.replace('_', '-')} {value:g} must be above 0")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,4 +190,4 @@ class Outputs:
     form: Form = TABLES
 
 
-NO_CUT, NO_SHAPE, NO_WHERE, NO_OUTPUTS = Cut(), Shape(), Where(), Outputs()  # the defaults
+NO_CUT, NO_INPUT, NO_SHAPE, NO_WHERE, NO_OUTPUTS = Cut(), Input(), Shape(), Where(), Outputs()  # the defaults

@@ -38,9 +38,7 @@ def print_trust(runs: Sequence[Run], *, explain: bool, has_failures: bool = Fals
     out = console()
     failures = "" if has_failures else ", failures (--fault, --goodput)"
     more = "" if explain else " More: --explain"
-    out.print(
-        f"How far to trust it: {describe_trust(runs)} Not included: input, evaluation{failures}.{more}", markup=False
-    )
+    out.print(f"How far to trust it: {describe_trust(runs)} Not included: evaluation{failures}.{more}", markup=False)
     if not explain:
         return
     for note in dict.fromkeys(note for run in runs for note in run.site.notes):
@@ -51,7 +49,7 @@ def print_trust(runs: Sequence[Run], *, explain: bool, has_failures: bool = Fals
 
 
 def _details(run: Run) -> Iterator[tuple[str, str]]:
-    from weft.training.words import show_memory
+    from weft.training.words import show_loading, show_memory
 
     step, transformer = run.step, run.step.transformer
     tflop_s = step.mfu * run.site.gpu.peak_flop_s(run.layout.precision) / 1e12
@@ -60,6 +58,7 @@ def _details(run: Run) -> Iterator[tuple[str, str]]:
     yield "tokens/s per GPU", f"{step.tokens_per_s / run.site.gpus:,.0f}"
     yield "TFLOP/s per GPU", f"{tflop_s:,.0f}, {100 * step.mfu:.1f} % of the peak in {run.layout.precision}"
     yield "memory per GPU", show_memory(run)
+    yield "input", show_loading(step)
 
 
 def _parts(run: Run) -> list[tuple[Cell, ...]]:
@@ -120,7 +119,7 @@ def _layout_row(curve: Curve, run: Run) -> tuple[Cell, ...]:
 def _waits(run: Run) -> str:
     """Return the parts in which GPUs wait, `dp 12, bubble 3`: the largest first, from half a per cent on."""
     step = run.step
-    parts = {part: 100 * step.parts[part] / step.step_s for part in ("tp", "cp", "ep", "bubble", "dp")}
+    parts = {part: 100 * step.parts[part] / step.step_s for part in ("tp", "cp", "ep", "bubble", "dp", "input")}
     largest_first = sorted(((share, part) for part, share in parts.items() if share >= 0.5), reverse=True)
     return ", ".join(f"{part} {share:.0f}" for share, part in largest_first)
 

@@ -82,4 +82,7 @@ def _far(step: Step) -> list[str]:
     entry = step.gpu.entry
     power_w = catalog.gpu(entry.name).power_w
     limit = f"a limit of {entry.power_w:g} W instead of {power_w:g}, with which no steps are published"
-    return [why for why, holds in ((many, step.layout.gpus > BEYOND * most), (limit, entry.power_w < power_w)) if holds]
+    waits = "the step waits for its input, as no published one does"
+    beyond, limited = step.layout.gpus > BEYOND * most, entry.power_w < power_w
+    reasons = ((many, beyond), (limit, limited), (waits, step.parts["input"] > 0))
+    return [why for why, holds in reasons if holds]

@@ -77,6 +77,7 @@ class Run:
             "tokens_per_s": step.tokens_per_s,
             "mfu": step.mfu,
             "parts": step.parts,
+            "input": asdict(step.loading),
             "memory": {
                 "parts_bytes": self.footprint.parts,
                 "total_bytes": self.footprint.total_bytes,

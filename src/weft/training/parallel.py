@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
+from math import inf
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,6 +75,10 @@ class Layout:
     lora: int = 0  # rank of LoRA adapters, which alone are trained; 0: all parameters are
     lora_modules: str = ",".join(ADAPTED)
     fused_attention: bool = True  # flash attention; False: scores are written to memory (before 2022)
+    sample_bytes: float = 0.0  # of a sequence in storage; 0: that of its tokens
+    sample_ms: float = 0.0  # of a processor core to prepare a sequence; 0: that of tokens
+    loader_workers: int = 2  # processes that load for a copy of the model; 0: between steps
+    storage_gbyte_s: float = 0.0  # that storage reads for all GPUs; 0: what an appliance for each 256 GPUs does
     framework: str = DEFAULT  # software, by its name in frameworks.toml
 
     def __post_init__(self) -> None:
@@ -110,6 +115,9 @@ class Layout:
             )
         if self.offload_layers and self.recompute == "full" and not self.recompute_layers:
             raise ConfigError("offload_layers has no activations to move with recompute = full: leave out one of them")
+        for field in ("sample_bytes", "sample_ms", "loader_workers", "storage_gbyte_s"):
+            if not 0 <= getattr(self, field) < inf:
+                raise ConfigError(f"{field} = {getattr(self, field):g} must be 0 or more")
         if self.imbalance < 1:
             raise ConfigError(f"imbalance = {self.imbalance:g} must be 1 or more: the busiest GPU relative to the mean")
 

@@ -27,6 +27,7 @@ from weft.training import pipeline
 from weft.training.communication import Communication
 from weft.training.gpu import ADAM_BYTES, BF16_BYTES, Gpu
 from weft.training.layers import Layers, Time
+from weft.training.loading import Loading, loading_of
 from weft.training.parallel import Layout, check
 from weft.training.pipeline_layout import Division
 from weft.training.shares import Shares, shares
@@ -47,6 +48,7 @@ _PARTS = (
     "bubble",
     "dp",
     "optimizer",
+    "input",
 )
 
 
@@ -64,6 +66,7 @@ class Step:
     gathered_s: Floats  # [stage, chunk] -> time to gather its parameters, beside compute or after
     summed_s: Floats  # [stage, chunk, begin or end] of the sum of its gradients over all copies
     optimizer_s: float
+    loading: Loading
 
     @property
     def tokens_per_s(self) -> float:
@@ -123,17 +126,20 @@ def run_step(
     after_s = 0.0 if layout.overlap_param_gather else float(gathered_s.sum(1).max())
     step_s = float(summed_s.max()) + optimizer_s + after_s
     parts = _parts([*forward, *backward], layout, schedule, step_s, optimizer_s, slowest, gathers_s)
+    loading = loading_of(layout, transformer)
+    parts["input"] = loading.exposed_s(step_s)
     return Step(
         transformer=transformer,
         layout=layout,
         gpu=gpu,
-        step_s=step_s,
+        step_s=step_s + parts["input"],
         parts=parts,
         slowest=slowest,
         schedule=schedule,
         gathered_s=gathered_s,
         summed_s=summed_s,
         optimizer_s=optimizer_s,
+        loading=loading,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from weft.training.job import Run
 from weft.training.memory import GB
 from weft.training.parallel import Layout
+from weft.training.step import Step
 
 PARTS = {
     "products": "matrix products",
@@ -19,6 +20,7 @@ PARTS = {
     "bubble": "pipeline bubble, with sends that nothing hides",
     "dp": "gradients and parameters, not hidden",
     "optimizer": "Adam",
+    "input": "waiting for sequences from storage and loaders",
 }
 
 
@@ -48,3 +50,14 @@ def show_memory(run: Run) -> str:
     parts = ", ".join(f"{name} {size / GB:.1f}" for name, size in run.footprint.parts.items() if size > 0.05 * GB)
     held, has, free = run.footprint.total_bytes / GB, run.site.gpu.entry.memory_gbyte, run.free_bytes / GB
     return f"{held:.1f} of {has:g} GB on each GPU, fits with {free:.1f} GB to spare ({parts})"
+
+
+def show_loading(step: Step) -> str:
+    """Format the input of a step: its bytes, the times to read and prepare it, and what the step hides."""
+    loading, workers = step.loading, step.loading.workers
+    by = f"{workers} process{'es' * (workers > 1)} for each copy" if workers else "each copy itself"
+    exposed_s = step.parts["input"]
+    return (
+        f"{loading.total_bytes / 1e9:,.3g} GB read in {loading.read_s:.3g} s, prepared in {loading.prepare_s:.3g} s by "
+        f"{by}; {f'{exposed_s:.3g} s not hidden' if exposed_s else 'hidden by the step'}"
+    )
