@@ -25,7 +25,7 @@ COMPARISONS = {
 }
 CONDITIONS = {ast.And: ("and", "or"), ast.Or: ("or", "and")}
 OPERATIONS = {ast.Add: ("+", "-"), ast.Sub: ("-", "+"), ast.BitAnd: ("&", "|"), ast.BitOr: ("|", "&")}
-KERNEL_DECORATORS = {"kernel", "lean_kernel", "quick_kernel", "handler", "part", "inlined"}  # of weft.jit
+KERNEL_DECORATORS = {"kernel", "lean_kernel", "quick_kernel", "handler", "part", "inlined"}  # decorators in weft.jit
 CALLS = {"min": "max", "max": "min", "any": "all", "all": "any"}
 
 
@@ -69,7 +69,7 @@ class _Finder:
                 return
             case ast.keyword(arg="strict"):  # zip's check of equal lengths, which no test can fail
                 return
-            case ast.keyword(arg="frozen" | "kw_only"):  # of a msgspec class; decorators of dataclasses have no mutants
+            case ast.keyword(arg="frozen" | "kw_only"):  # in msgspec classes; decorators of dataclasses have no mutants
                 return
         yield from self._mutate(node)
         for name, value in ast.iter_fields(node):

@@ -55,7 +55,7 @@ def test_operators_numbers_errors_and_assignments_are_changed_one_at_a_time(tmp_
 def test_messages_and_checks_of_equal_lengths_have_no_mutants(tmp_path):
     path = tmp_path / "module.py"
     path.write_text("""class A(frozen=True): ...\nzip(a, b, strict=True)\nf"{a + 1}"\nraise ValueError("1" + "")\n""")
-    assert [mutant.text for mutant in find_mutants(path)] == ["pass"]  # of the error
+    assert [mutant.text for mutant in find_mutants(path)] == ["pass"]  # in place of the error
 
 
 def test_a_line_belongs_to_the_innermost_function_and_a_signature_to_none():

@@ -140,7 +140,7 @@ def test_a_late_close_does_not_remove_the_successors_socket(place, kind):
 
 def test_connecting_waits_while_the_backlog_is_full(place, monkeypatch):
     listener, waiting = runtime.Listener(place / "a"), []
-    with suppress(OSError):  # of any kind
+    with suppress(OSError):  # any error
         while True:
             waiting.append(runtime.dial(place / "a", 0))
     monkeypatch.setattr(runtime.time, "sleep", lambda _: waiting.append(listener.accept()))

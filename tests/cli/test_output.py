@@ -1,4 +1,4 @@
-"""Standard input and output of the commands, and what happens when nobody takes what they print."""
+"""Standard input and output of the commands, also if the reader of their output has ended."""
 
 from __future__ import annotations
 

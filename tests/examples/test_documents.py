@@ -29,7 +29,7 @@ import weft
 from weft.draw import draw
 from weft.lab import control, registry
 
-_TOOL = re.compile(r"^\$ weft exec (?:--lab \w+ )?h\d+ (ib\w+|perfquery)", re.M)  # of infiniband-diags
+_TOOL = re.compile(r"^\$ weft exec (?:--lab \w+ )?h\d+ (ib\w+|perfquery)", re.M)  # installed with infiniband-diags
 _DUMP = re.compile(r"\$WEFT_DUMPS/([\w.-]+)")
 
 

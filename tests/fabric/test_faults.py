@@ -16,7 +16,7 @@ from weft.fabric.topologies import fat_tree, star
 
 
 def configured() -> Fabric:
-    """A fabric with a different LID, table entry and counter everywhere."""
+    """Return a fabric with a different LID, table entry and counter everywhere."""
     fabric = fat_tree(8, radix=4)
     rng = np.random.default_rng(1)
     fabric.tables.lid[:] = rng.permutation(len(fabric.ports)) + 1

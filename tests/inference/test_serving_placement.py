@@ -166,7 +166,7 @@ def test_handoffs_take_as_long_as_in_the_packet_engine(prefill):
     requests = serve(service, load).requests
     slots, _ = placement.ports(fabric)
     sources, targets = np.concatenate(slots[:prefill]), np.tile(slots[prefill], prefill)
-    size_bytes = prompt * deployment.kv_bytes_per_token / 8  # of each GPU
+    size_bytes = prompt * deployment.kv_bytes_per_token / 8  # share of each GPU
     traffic = Traffic.make(sources.astype(np.int32), targets.astype(np.int32), int(size_bytes), description="hand-offs")
     packets = weft.simulate(fabric, traffic, engine="packet")
     assert (requests.first_s - requests.prefilled_s).max() == pytest.approx(1e-12 * packets.last_arrival_ps, rel=0.05)

@@ -236,7 +236,7 @@ def test_a_port_that_erred_on_another_cable_too_is_bad_itself() -> None:
     far_number[item.slot(UPLINK)] = 60  # was cabled to another port of the spine
     before = replace(item.change, ports=replace(item.ports, far_number=far_number))
     suspect = only(diagnose([before, item.change]))
-    assert health([before, item.change]).changes_with_errors[item.slot(UPLINK)] == 1  # of this cable
+    assert health([before, item.change]).changes_with_errors[item.slot(UPLINK)] == 1  # about this cable
     assert suspect.kind == "bad port"
     assert "leaf1/33 counted 300 symbol errors on another cable too" in words(suspect)
 

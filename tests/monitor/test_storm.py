@@ -23,7 +23,7 @@ class Storm:
         self.lids = {host: self.watched.devices.lid(self.watched.slot(host)) for host in HOSTS}
 
     def strike(self) -> None:
-        """Cause a random event at one cable, and errors at random ports."""
+        """Make a random event at one cable, and errors at random ports."""
         watched, host = self.watched, self.chance.choice(HOSTS)
         slot, leaf = watched.slot(host), watched.slot(self.leaf[host])
         kind = self.chance.choice(["pull", "plug", "silence", "speak", "reset"])

@@ -28,7 +28,7 @@ class Stage(Watched):
 
     def __init__(self) -> None:
         super().__init__()
-        self.said = list[str]()  # of rounds that fail
+        self.said = list[str]()  # errors of failed rounds
         self.watch = Watch(
             self.poller, every_s=10.0, diagnose=diagnose, tell=self.said.append, clock=lambda: self.now_s
         )

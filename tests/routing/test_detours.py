@@ -13,7 +13,7 @@ from weft.routing.check import check
 from weft.routing.detours import Detour, find_detours
 from weft.routing.route import route
 
-LANES = {  # of the tables alone
+LANES = {  # by the tables alone
     "dragonfly:p=1,a=4,h=1": 2,
     "dragonfly+:p=2,leaves=2,spines=2,h=2,g=4": 2,
     "torus:5x3": 2,

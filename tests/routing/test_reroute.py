@@ -100,7 +100,7 @@ def test_a_fault_of_a_tree_changes_little_more_than_the_entries_that_used_it(eng
     assert after.changed_entries >= used
     assert (
         after.changed_entries <= used + 360
-    )  # of 4,455; with the root as it was, leaf1/4 or spine1 would turn over 900 more
+    )  # out of 4,455; with the root as it was, leaf1/4 or spine1 would turn over 900 more
 
 
 def test_a_root_that_loses_a_link_is_replaced_by_the_nearest_complete_leaf():

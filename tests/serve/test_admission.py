@@ -94,7 +94,7 @@ class Door:
         return {name.decode(): value.decode() for name, value in self.sent[0]["headers"]}
 
 
-# -- who is admitted --------------------------------------------------------------------------------------------------
+# -- admission --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ def keys(lab: str, host: str) -> set[int]:
 def test_partitions_reach_the_fabric_behind_a_ufm_and_are_restored_with_it(tmp_path, monkeypatch):
     for name in ("inner", "outer"):
         (tmp_path / name).mkdir()
-    # An address that nobody else has, so that the port is free when it comes back.
+    # An address for this test alone, so that the port is free after a restart.
     address = f"127.{secrets.randbelow(200) + 20}.{secrets.randbelow(200) + 20}.9"
     inner = Service(tmp_path / "inner", "star:hosts=3", "--name", "inner", "--host", address)
     backup = shutil.copy(tmp_path / "inner/ledger.db", tmp_path / "backup.db")

@@ -103,4 +103,4 @@ def test_most_random_workloads_lie_in_the_ranges_that_results_name():
                 trust.mean_latency: other.latency_ps.mean() / packet.latency_ps.mean(),
             }
             inside += [low - 0.005 <= ratio <= high + 0.005 for (low, high), ratio in ratios.items()]
-    assert np.mean(inside) >= 0.8  # of 160; the ranges hold 90 % of all 500 workloads
+    assert np.mean(inside) >= 0.8  # out of 160; the ranges hold 90 % of all 500 workloads

@@ -21,8 +21,8 @@ from weft.sim.steady_counts import advance
 from weft.sim.traffic import find_host_port
 
 TREE = "fat-tree:hosts=16,radix=8"
-DATA = 4096 / 4122  # of what packets take on the wire
-LINE_GBIT_S = 394.92  # of NDR, what packets get of 400
+DATA = 4096 / 4122  # payload per byte on the wire
+LINE_GBIT_S = 394.92  # NDR's 400 less the overhead of the line
 
 
 @pytest.fixture(scope="module")
@@ -121,7 +121,7 @@ def test_a_slow_receiver_makes_its_switch_port_wait(tree):
 
 
 def test_jobs_that_meet_on_a_cable_share_it(tree):
-    out = hop(tree, "h1", "h16")[1]  # of the leaf
+    out = hop(tree, "h1", "h16")[1]  # the leaf's output port
     rest = [f"h{n}" for n in range(5, 17) if hop(tree, "h2", f"h{n}")[1] == out and n != 16]
     jobs = [job(tree, "ring", "h1", "h16", name="a"), job(tree, "ring", "h2", rest[0], name="b")]
     steady = settle(tree, jobs)

@@ -65,7 +65,7 @@ def test_the_groups_of_a_kind_share_out_all_ranks(layout, kind):
 
 @given(layouts())
 def test_two_ranks_meet_in_one_group_at_most(layout):
-    """A rank is told by its places in the tensor, context, data and pipeline groups; with experts likewise."""
+    """A rank follows from its positions in the tensor, context, data and pipeline groups; with experts likewise."""
     for kinds in (("tp", "cp", "dp", "pp"), ("etp", "ep", "edp", "pp")):
         places = np.empty((layout.gpus, len(kinds)), dtype=int)
         for column, kind in enumerate(kinds):

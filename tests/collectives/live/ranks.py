@@ -49,7 +49,7 @@ def as_ranks(
         try:
             return do(end, board, number)
         finally:
-            done.wait()  # nobody goes before all have what they need of it
+            done.wait()  # no rank ends before all have received its data
             end.close()
 
     done = threading.Barrier(n)

@@ -1,4 +1,4 @@
-"""A rank that is killed is named to who waits for it, long before the time is over."""
+"""The ranks that wait for a killed rank get an error with its name, long before their timeout."""
 
 from __future__ import annotations
 

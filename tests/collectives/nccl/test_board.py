@@ -53,7 +53,7 @@ def test_over_pcie_there_is_no_ll128_no_nvls_and_steps_are_pcie_s() -> None:
     assert on["Ring/LL128"] == ""
     assert on["NVLS/Simple"] == "no NVSwitch"
     slow, fast = (estimate(item, Collective.ALL_REDUCE, 8).parts["steps"] for item in (cards, board))
-    assert slow / 14 > fast / 6  # of 2(g-1) steps
+    assert slow / 14 > fast / 6  # out of 2(g-1) steps
 
 
 @pytest.mark.parametrize(
