@@ -64,8 +64,14 @@ def test_tokens_at_their_price_pay_for_the_cluster_in_its_years_of_use(capsys):
 def test_an_option_changes_the_result(change, capsys):
     plain, changed = (run(words, capsys) for words in (SMALL, f"{SMALL} {change}"))
     for facts in (plain, changed):
-        facts.pop("events_wall_s")
+        facts.pop("wall_s")
     assert plain != changed
+
+
+def test_gpus_are_found_on_a_fabric_of_the_catalog(capsys):
+    base = "llama3-8b --tp 1 --rate 5 --seconds 3 --input-len 500 --output-len 20 --slo-tpot 30ms --find gpus"
+    own, named = (run(f"{base}{more}", capsys) for more in ("", " --fabric roce-400"))
+    assert [row["gpus"] for row in named["services"]] == [row["gpus"] for row in own["services"]]
 
 
 def test_disaggregated_replicas_and_a_fault(capsys):

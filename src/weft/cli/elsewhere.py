@@ -46,6 +46,7 @@ _SAME_THING = (
     ("--measured", "--check", "--compare", "--results"),
     ("--fault", "--without", "--break", "--cut", "--kill", "--remove"),
     ("--fabrics", "--compare", "--alternatives"),
+    ("--find", "--search"),
     ("--folder", "--directory", "--out-dir"),
     ("--output", "--out", "--file", "--picture", "-o"),
     ("--sort-by", "--colour-by", "--distance", "--by", "--sort", "--order", "--color-by", "--colour", "--color"),

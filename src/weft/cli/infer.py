@@ -128,9 +128,11 @@ def _check_layouts(cut: Cut, serving: Serving) -> None:
 
 
 def _gpus_of_server(where: Where) -> int:
+    from weft.fabric import catalog
     from weft.training.site import find_site
 
-    return find_site(where.fabric, servers="" if where.fabric else "1", server=where.server).template.gpus
+    has_size = where.fabric not in (None, *(each.name for each in catalog.interconnects()))
+    return find_site(where.fabric, servers="" if has_size else "1", server=where.server).template.gpus
 
 
 def read_load(requests: Requests) -> Load:

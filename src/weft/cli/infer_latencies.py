@@ -63,7 +63,10 @@ def _answer(facts: dict[str, Any], placement: Placement) -> str:
     )
     share = ""
     if "objective_share" in facts:
-        share = f" {100 * facts['objective_share']:.4g} % of requests keep the objective."
+        share = (
+            f" Goodput: {facts['goodput_requests_per_s']:.4g} requests/s; {100 * facts['objective_share']:.4g} % of "
+            "requests keep the objective."
+        )
     usd = facts["usd_per_1e6_output_tokens"]
     price = "" if usd is None else f" 10^6 output tokens cost {usd[0]:.3g} to {usd[1]:.3g} USD."
     verb = "serves" if facts["replicas"] == 1 else "serve"
@@ -203,7 +206,7 @@ def _layout(deployment: Deployment) -> str:
     """Format the layout of a replica: `tp 8`, `dp 32, ep 32`."""
     from weft.inference.prediction import show_layout
 
-    return show_layout(deployment).partition(";")[0]
+    return show_layout(deployment, copies=False)
 
 
 def _show_objective(objective: Objective) -> str:

@@ -230,8 +230,7 @@ def draw_pareto(path: Path | str, runs: Sequence[Inference]) -> None:
         axes.set_ylabel("tokens/s of a GPU")
 
 
-def show_layout(deployment: Deployment) -> str:
-    """Format a layout: `tp 8`, `dp 32, ep 32; 2 replicas`."""
+def show_layout(deployment: Deployment, *, copies: bool = True) -> str:
+    """Format a layout: `tp 8`, `2 × dp 32, ep 32` with two replicas, if their number is wanted."""
     sizes = [f"{name} {getattr(deployment, name)}" for name in _LAYOUT if getattr(deployment, name) > 1] or ["tp 1"]
-    copies = f"; {deployment.replicas} replicas" if deployment.replicas > 1 else ""
-    return ", ".join(sizes) + copies
+    return (f"{deployment.replicas} × " if copies and deployment.replicas > 1 else "") + ", ".join(sizes)

@@ -314,4 +314,4 @@ def _weights_gbyte(deployment: Deployment) -> float:
 
 
 def _layout(deployment: Deployment) -> str:
-    return show_layout(deployment).partition(";")[0]
+    return show_layout(deployment, copies=False)

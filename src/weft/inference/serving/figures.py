@@ -241,7 +241,7 @@ def report(served: Served, objective: Objective | None = None) -> dict[str, Any]
         "breakdown_s": breakdown(served),
         "bottleneck": {"cause": cause, "advice": advice},
         "kv_peak_share": float((served.replicas.peak / served.replicas.room).max()),
-        "events_wall_s": served.wall_s,
+        "wall_s": served.wall_s,
     }
     if objective is not None:
         facts["objective"] = {name: None if value == inf else value for name, value in asdict(objective).items()}
