@@ -67,7 +67,7 @@ def test_own_server_template_needs_a_price_and_gets_the_fastest_roce_below_its_r
 
 def test_unusually_large_batch_is_noted(large):
     assert not any("M tokens" in reason for reason in formatting.reasons(large))
-    huge = replace(large, case=replace(large.case, sequences=64))  # of 2,048 tokens on 1,024 GPUs
+    huge = replace(large, case=replace(large.case, sequences=64))  # sequences of 2,048 tokens on 1,024 GPUs
     assert any(
         "134 M tokens, and large models are trained with about 16 M" in reason for reason in formatting.reasons(huge)
     )

@@ -15,7 +15,7 @@ def test_the_probability_is_that_of_drawn_bands():
 
 
 def test_sources_below_85_percent_are_named_beside_the_number_by_chance():
-    """Of 20 figures 17 are 85 %; 16 and fewer have a probability of 13 %, so of three sources 0.4 fall short."""
+    """17 of 20 figures are 85 %; 16 and fewer have a probability of 13 %, so 0.4 of three sources fall short."""
     note = shortfall_note({"good": (17, 20), "short": (16, 20), "full": (20, 20), "few": (1, 9)})
     assert ": 1 of 3 (short 16 of 20, probability 13%); 0.4 by chance" in note
     assert ": 0 of 1; 0.1 by chance" in shortfall_note({"good": (17, 20)})

@@ -1,4 +1,4 @@
-"""Bands by leaving out whole sources: coverage of new sources, and width by what was published."""
+"""Bands by leaving out whole sources: coverage of new sources, and width by the published figures."""
 
 from __future__ import annotations
 

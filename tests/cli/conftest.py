@@ -1,4 +1,4 @@
-"""Most commands are run by a `weft` that has all imported."""
+"""Most commands run in the warm `weft`, which has imported all modules."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def test_points_where_the_answer_changes_are_sought_only_to_be_shown(capsys, mon
 
 
 def test_answer_names_the_cheaper_fabric_of_those_that_are_alike(capsys):
-    """Two web servers: all fabrics take as long, so the cheapest is the answer, and others are said to cost more."""
+    """Two web servers: all fabrics take equally long, so the cheapest is the answer, and the others only cost more."""
     app(["advise", "--workload", "web", "--servers", "2"])
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "You do not need InfiniBand: take TCP on 100G Ethernet."

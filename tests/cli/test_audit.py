@@ -51,7 +51,7 @@ def found_in(folder, *broken):
 
 
 def test_the_walk_goes_row_by_row_and_from_the_top_down(run, schedule):
-    """And a plan may be the folder; what stands comes from ibnetdiscover."""
+    """And a plan may be a folder; the real cabling comes from ibnetdiscover."""
     result = found_in(
         schedule,
         lambda fabric: faults.slow(fabric, "leaf1/1", "1xNDR"),

@@ -68,7 +68,7 @@ def test_tables_of_another_fabric_are_refused(dumps):
 
 
 def test_lanes_of_a_dump_are_read_back_and_their_absence_is_said(tmp_path):
-    """Two lanes make a 6x6 torus free of deadlock; without them nobody can say."""
+    """Two VLs make a 6x6 torus free of deadlock; without the files of VLs this cannot be checked."""
     write_dumps(route(weft.load("torus:6x6")).fabric, tmp_path)
     done = run("torus:6x6", "--tables", tmp_path)
     assert done.returncode == 0
@@ -82,7 +82,7 @@ def test_lanes_of_a_dump_are_read_back_and_their_absence_is_said(tmp_path):
 
 
 def test_brackets_in_the_name_of_a_file_are_printed(tmp_path, capsys):
-    """They are no markup: `[red]` would vanish."""
+    """They are not parsed as markup: `[red]` would vanish."""
     folder = tmp_path / "[red]"
     folder.mkdir()
     write_dumps(route(weft.load("star:hosts=2"), Options()).fabric, folder)

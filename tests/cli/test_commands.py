@@ -175,12 +175,12 @@ def test_exported_files_load_again(tmp_path):
 
 
 def test_draw_by_load_knows_the_cables_of_hosts(tmp_path):
-    """All of 16 send to all: 15 flows on each of their cables, and none is left without a colour."""
+    """All 16 send to all: 15 flows on each of their cables, and each cable has a colour."""
     path = tmp_path / "load.svg"
     assert weft("draw", "fat-tree:hosts=16,radix=8", "-o", str(path), "--colour-by", "load").returncode == 0
     text = path.read_text()
     assert "h1/1 - leaf1/1\n4xNDR, 400 Gbit/s" in text
-    assert text.count("flows, all to all 15<") == 2 * 16  # of a line and of its end at the host
+    assert text.count("flows, all to all 15<") == 2 * 16  # for a line and for its end at the host
     assert "unknown" not in text
 
 

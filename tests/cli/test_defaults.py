@@ -1,4 +1,4 @@
-"""A file for one's own defaults, as a user keeps it."""
+"""A user's file of default options."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def test_commands_without_extras_work_or_name_the_extra(tmp_path):
 
 
 def imported_packages() -> set[str]:
-    """Return the packages of others that the modules of weft import, but those of the openstack extra and of pytest."""
+    """Return the third-party packages that weft's modules import, without those of the openstack extra and pytest."""
     found = set()
     for path in (ROOT / "src" / "weft").rglob("*.py"):
         if path.is_relative_to(ROOT / "src/weft/clouds/openstack") or path.name == "testing.py":

@@ -1,4 +1,4 @@
-"""`weft monitor` and `weft top`, as people and programs use them."""
+"""`weft monitor` and `weft top`, on a terminal and in programs."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def test_tcp_has_no_gpudirect(capsys: pytest.CaptureFixture[str]) -> None:
     app(["nccl", "all_reduce", f"{PAIR},speed=100GbE", "--network", "tcp", "-e", "8"])
     printed = capsys.readouterr().out
     assert "memory=host network=tcp" in printed
-    assert float(rows(printed)[0][5]) > 35  # a kernel takes so long
+    assert float(rows(printed)[0][5]) > 35  # the minimum time of a kernel
 
 
 def test_algorithm_and_protocol_can_be_forced_by_nccls_names(capsys: pytest.CaptureFixture[str]) -> None:
@@ -104,7 +104,7 @@ def test_the_picture_says_that_it_is_simulated_of_what_and_with_which_options(
     path = tmp_path / "curve.svg"
     app(["nccl", "all_reduce", PAIR, "-b", "1M", "-e", "4M", "--algo", "ring", "--seed", "7", "--picture", str(path)])
     assert f"# {path}: written" in capsys.readouterr().out
-    messages = set(re.findall("<!-- (.*?) -->", path.read_text()))  # what the outlines of letters spell
+    messages = set(re.findall("<!-- (.*?) -->", path.read_text()))  # the text of the letters' outlines
     assert f"all_reduce_perf, 16 GPUs of {PAIR}" in messages
     assert {"bus bandwidth (GB/s, simulated)", "1M", "4M", "Ring/LL128"} <= messages
     note = next(item for item in messages if item.startswith(f"Simulated by weft {weft.__version__}, not measured"))
@@ -218,7 +218,7 @@ def test_channels_of_rings_go_by_nccls_older_names(capsys: pytest.CaptureFixture
 def test_variables_of_nccl_are_taken_from_its_environment(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The command line goes before; what is without effect is named."""
+    """The command line has priority; variables without effect are listed."""
     monkeypatch.setenv("NCCL_ALGO", "ring")
     monkeypatch.setenv("NCCL_MAX_CTAS", "4")
     monkeypatch.setenv("NCCL_DEBUG", "INFO")

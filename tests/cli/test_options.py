@@ -299,7 +299,7 @@ TEXTS: dict[str, dict[str, tuple[str, str]]] = {
     "osu": OSU_TEXTS,
     "plan": PLAN_TEXTS,
 }
-REFUSES = {"--routed"}  # packets of RoCE v1 that would leave their leaf: that is its effect
+REFUSES = {"--routed"}  # its effect: packets of RoCE v1 may not leave their leaf
 FORMS = {"--json", "--csv"}  # tests/cli/test_output.py covers every command
 # In command lines of nccl-tests and OSU's programs; the help says that they are ignored.
 IGNORED = {"nccl": {"--op", "--ngpus", "--nthreads", "--iters", "--warmup_iters"}, "osu": {"--iterations", "--warmup"}}

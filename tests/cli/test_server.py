@@ -33,7 +33,7 @@ def times_us(found: dict[str, Any]) -> list[float]:
 
 
 def test_a_dump_takes_as_long_as_the_fabric_that_it_is_of(dump: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """But for the wires: of a cable in a dump nobody knows the length."""
+    """Except for the cables: a dump does not contain their length."""
     whole = said(capsys, "nccl", "all_reduce", "star:hosts=3,server=dgx-a100", "--servers", "dgx2..3", *SIZES)
     words = ("nccl", "all_reduce", str(dump), "--as", "dgx*=dgx-a100", "--servers", "dgx2..3", *SIZES)
     assert times_us(said(capsys, *words)) == pytest.approx(times_us(whole), rel=1e-3)

@@ -104,7 +104,7 @@ def test_a_pattern_can_be_kept_and_run_again(capsys, tmp_path):
 
 
 def test_tables_of_opensm_are_run_as_they_are(capsys, tmp_path):
-    """Tables by which every leaf sends all through its first uplink: a quarter of what weft's own routes give."""
+    """With tables that send all packets of a leaf through its first uplink: a quarter of the rate of weft's routes."""
     fabric = route(weft.load(TREE)).fabric
     lft = fabric.tables.lft
     lft[:4][(lft[:4] > 4) & (lft[:4] <= 8)] = 5

@@ -1,4 +1,4 @@
-"""`weft sm`, as a newcomer uses it: what is wrong is said in one line, and what runs can be seen and ended."""
+"""`weft sm` for a new user: one-line errors, and the status and the end of running managers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ XML = """<Config><Common>
 
 @pytest.fixture(scope="module")
 def runtime(tmp_path_factory):
-    """A runtime folder of the module's own; paths of sockets must be short."""
+    """A runtime folder for this module alone; paths of sockets must be short."""
     folder = tmp_path_factory.mktemp("r")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_RUNTIME_DIR", str(folder))
@@ -41,7 +41,7 @@ def runtime(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def lab(runtime):
-    """A lab that runs."""
+    """A running lab."""
     name = f"s{os.getpid()}"
     subprocess.run(
         [os.environ[WARM], "up", SPEC, "--daemon", "--name", name], check=True, capture_output=True, timeout=PATIENCE_S
@@ -299,7 +299,7 @@ def test_sighup_reads_the_files_again_and_sigterm_ends_it_in_order(lab, tmp_path
 
 @pytest.fixture
 def own_lab(runtime):
-    """The name of a lab that a test starts, and that is gone when it ends."""
+    """The name of a lab that a test starts; the lab ends with the test."""
     name = f"u{os.getpid()}"
     yield name
     for entry in registry.running():

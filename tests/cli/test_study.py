@@ -21,7 +21,7 @@ from weft.cli.study import run_one
 from weft.errors import ConfigError
 from weft.study.table import MACHINE_DEPENDENT
 
-# A shell may have told its children not to mind Ctrl-C.
+# The shell may have started this process with SIGINT ignored.
 MAIN = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from weft.cli import main; main()"
 STUDY = ("study", "show", "{spec}", "--grid", "spec=star:hosts=2;star:hosts=3;pipe;star:hosts=4", "--workers", "1")
 
@@ -34,7 +34,7 @@ def start(folder: Path, *words: str, stderr: int = subprocess.PIPE) -> subproces
 
 
 def places(folder: Path) -> list[int]:
-    """Return the places of the journal's runs, in the order in which they ended."""
+    """Return the indexes of the journal's runs, in the order of their ends."""
     journal = folder / "out.csv.journal"
     lines = journal.read_text().split("\n")[1:-1] if journal.exists() else []
     return [json.loads(line)["place"] for line in lines]
@@ -42,7 +42,7 @@ def places(folder: Path) -> list[int]:
 
 @pytest.fixture
 def half_way(tmp_path):
-    """A study whose third run waits for a pipe that nobody writes: there it is until it is ended."""
+    """A study whose third run reads a pipe without a writer, so that it blocks until the study is ended."""
     os.mkfifo(tmp_path / "pipe")
     with start(tmp_path, *STUDY, "-o", "out.csv") as process:
         wait_until(lambda: len(places(tmp_path)) == 2, "two runs", lambda: process.poll() is None)
@@ -79,7 +79,7 @@ def test_after_kill_9_the_same_command_goes_on_where_it_was(half_way, monkeypatc
 
 def test_ctrl_c_ends_it_with_what_has_run(half_way):
     folder, process, worker = half_way
-    os.killpg(process.pid, signal.SIGINT)  # as terminals do: to all that run there
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to all processes of the group
     _, output = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130
     assert output == "weft: stopped. What has run is in out.csv.journal: the same command goes on.\n"
@@ -134,7 +134,7 @@ def test_invalid_options_are_refused_before_anything_runs(words, said, tmp_path)
     ],
 )
 def test_rows_are_those_of_csv(line, capsys):
-    """Numbers are numbers; and twice the same, but for how long weft took."""
+    """Numbers have a numeric type; two runs give the same table except for weft's own time."""
     app([*line.split(), "--csv"])
     printed = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
     rows = run_one(line.split())
@@ -150,7 +150,7 @@ def test_terminal_shows_progress(tmp_path):
     with start(tmp_path, "study", "show", "{s}", "--grid", "s=star:hosts=2", "-o", "out.csv", stderr=terminal):
         os.close(terminal)
         drawn = b""
-        with suppress(OSError):  # a terminal's way to end
+        with suppress(OSError):  # the end of a terminal is an error
             while some := os.read(shows, 1 << 16):
                 drawn += some
         os.close(shows)
@@ -159,7 +159,7 @@ def test_terminal_shows_progress(tmp_path):
 
 
 def test_own_defaults_are_not_in_a_study(tmp_path, monkeypatch, capsys):
-    """They would be others on another machine. These would make every run fail."""
+    """They would differ between machines. These defaults would make every run fail."""
     (tmp_path / "defaults.toml").write_text("[show]\ncsv = true\n")
     monkeypatch.setenv("WEFT_DEFAULTS", str(tmp_path / "defaults.toml"))
     app(["study", "show", "{s}", "--grid", "s=star:hosts=2", "-o", str(tmp_path / "out.csv")])

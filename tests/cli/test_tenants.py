@@ -1,4 +1,4 @@
-"""`weft tenants`: what it prints, what it asks, and its status."""
+"""`weft tenants`: its output, its questions, and its exit status."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_impossible_intent_is_refused_with_its_line(driver, tmp_path):
 
 @pytest.fixture
 def ufm(monkeypatch, tmp_path):
-    """A fabric that commands come back to, one after the other."""
+    """A fabric that successive commands use."""
     result = MemoryDriver(fabric(8))
 
     @contextmanager
@@ -164,7 +164,7 @@ def test_a_host_that_is_down_keeps_its_seat_from_one_command_to_the_next(ufm, tm
 
 
 def test_remembered_hosts_end_with_the_lab(ufm, tmp_path, monkeypatch, capsys):
-    """The next one of its name may have the same hosts with other GUIDs, or the same GUIDs at other hosts."""
+    """The next lab of that name may have the same hosts with other GUIDs, or the same GUIDs at other hosts."""
     file = tmp_path / "one.toml"
     file.write_text('[tenant.a]\nhosts = ["h8"]\n')
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
@@ -189,7 +189,7 @@ def test_ports_that_differ_from_what_was_told_are_shown_by_plan_and_repaired_by_
 
 
 def test_prove_fails_where_the_fabric_is_open_and_the_intent_is_not(monkeypatch, tmp_path, capsys):
-    """The manager was told nothing, or forgot it: without the intent, that is as it should be."""
+    """The manager never got the intent, or has lost it: without an intent that state is correct."""
     net = ManagedSubnet(load("star:hosts=4"), Options())
 
     @contextmanager

@@ -1,4 +1,4 @@
-"""`weft up`, where what it starts does not."""
+"""`weft up` when one of its programs does not start."""
 
 from __future__ import annotations
 

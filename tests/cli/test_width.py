@@ -24,7 +24,7 @@ _TABLES = {"advise", "audit", "catalog", "check", "compare", "grow", "path", "pl
 _TABLES |= {"server", "train"}
 _WRITES = {"--picture", "--picture-queue", "--picture-watch", "--picture-cdf", "--write-messages", "--write-samples"}
 _WRITES |= {"--report", "--folder", "--timeline", "--trace", "--trace-out", "--dump"}
-_SLOW = ("grow superpod:su=1,radix=16", "advise --workload mpi", "advise --servers 32")  # others of their kind run
+_SLOW = ("grow superpod:su=1,radix=16", "advise --workload mpi", "advise --servers 32")  # similar ones run
 _SLOW += ("advise --workload inference --gpus 256 --model",)
 _SMALLER = ("--size 64M", "--size 1M")  # the lines are the same
 _UNDOCUMENTED = ("links", "topologies", "doctor", "catalog", "catalog dgx-h100", "scenario", "train --validate")
@@ -79,7 +79,7 @@ def test_most_documented_commands_are_found():
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory):
-    """A lab with a subnet manager, in a runtime folder of the module's own."""
+    """A lab with a subnet manager, in a runtime folder for this module alone."""
     with pytest.MonkeyPatch.context() as patch:
         folder = str(tmp_path_factory.mktemp("r"))
         patch.setenv("XDG_RUNTIME_DIR", folder)

@@ -1,4 +1,4 @@
-"""The words of collectives."""
+"""The names of collectives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The comparison: what it says follows from what was run, and from closed forms."""
+"""The comparison: its statements follow from the runs and from closed forms."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_the_curves_go_through_the_figures_of_the_table(found: Comparison) -> No
 
 
 def test_every_time_has_its_band(found: Comparison) -> None:
-    """That of the table, of every point of the curves, and those of fabrics that nobody ran are the wider."""
+    """Bands of the table and of every point of the curves; those of fabrics without published runs are wider."""
     for outcome in found.outcomes:
         for point in (*outcome.by_size, *outcome.by_servers):
             assert point.band.low_us < point.time_us < point.band.high_us
@@ -137,7 +137,7 @@ def test_servers_are_counted_before_anything_runs() -> None:
 
 
 def test_servers_of_one_kind_are_compared_beside_others(tmp_path) -> None:
-    """A dump has what it has; the job is on the servers that are named, whichever they are."""
+    """A dump is not changed; the job runs on the named servers, whichever they are."""
     path = tmp_path / "dump.txt"
     files.write(load("star:hosts=5,server=dgx-a100"), path, "ibnetdiscover")
     mixed = f"{path} as dgx1=dgx-a100+4rails,dgx2..5=dgx-a100"

@@ -1,4 +1,4 @@
-"""The four formats: well-formed, complete, escaped, offline, the same every time; and what is refused."""
+"""The four formats: well-formed, complete, escaped, offline, reproducible; and refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fabrics that run, without a subnet manager."""
+"""Running fabrics without a subnet manager."""
 
 from __future__ import annotations
 

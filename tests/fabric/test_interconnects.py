@@ -1,4 +1,4 @@
-"""Fabrics by name: their parts exist, fit together, and are run by rules that there are."""
+"""Fabrics by name: their parts and rules exist and fit together."""
 
 from __future__ import annotations
 

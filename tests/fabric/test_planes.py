@@ -1,4 +1,4 @@
-"""Planes: one network that stands for several, and the same written out."""
+"""Planes: one network that represents several, and the same network written out."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ def test_tables_of_a_plane_and_of_its_adapters_are_those_of_the_compact_fabric()
     assert whole.tables.pkey[new, 0].tolist() == [old + 1, old + 1]
     for plane in (1, 2):
         assert whole.tables.pkey[whole[f"p{plane}-leaf1/1"].slot, 0] == compact["leaf1/1"].slot + 1
-    pairs = len(tables.sl2vl) - int(tables.first_pair[2])  # of the switch, the last node
+    pairs = len(tables.sl2vl) - int(tables.first_pair[2])  # pairs of the switch, the last node
     for node in (2, 3):
         first = int(whole.tables.first_pair[node])
         assert (whole.tables.sl2vl[first : first + pairs] == tables.sl2vl[-pairs:]).all()

@@ -1,4 +1,4 @@
-"""Prices: sourced, sane, and yours before weft's; a file that is wrong is refused with its line."""
+"""Prices: sourced and plausible; the user's have priority; an invalid file is refused with its line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Templates of one's own: what the catalog says in a file is the catalog's server; what is wrong is named."""
+"""User templates: the catalog's data in a file give the catalog's server; errors name the field."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Servers of a dump with what is inside of them: as if the fabric had been built with such servers."""
+"""Servers of a dump with their inner devices: as if the fabric had been built with such servers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Servers: a DGX is what its template says, a host is one node, and many are as right as one."""
+"""Servers: a DGX follows its template, a host is one node, and thousands are as correct as one."""
 
 from __future__ import annotations
 

@@ -146,7 +146,7 @@ def test_states_of_state_space_layers_have_four_bytes():
     model = reshape(SMALL, pattern="M*M-", ssm_heads=16, ssm_head_dim=64, ssm_groups=2, ssm_state=128)
     deployment = deploy(model)
     assert deployment.state_bytes_of_gpu == 4 * 2 * 16 * 64 * 128
-    assert deployment.kv_bytes_per_rank_token == 1024  # of one layer with attention
+    assert deployment.kv_bytes_per_rank_token == 1024  # bytes of one layer with attention
     assert deploy(model, tp=2, pp=2).state_bytes_of_gpu == 2 * 16 * 64 * 128
     assert deploy().state_bytes_of_gpu == 0
 

@@ -1,4 +1,4 @@
-"""Hand-offs beside other traffic: jobs of other tenants, exchanges of steps, lanes; held to the packet engine."""
+"""Hand-offs beside other traffic (jobs of other tenants, exchanges of steps, VLs), against the packet engine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Steps beside hand-offs: exchanges between the servers of a replica share links with them; held to packets."""
+"""Steps beside hand-offs, which share links with exchanges between a replica's servers, against the packet engine."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def test_a_job_on_the_links_of_an_exchange_leaves_it_less():
 
 
 def test_a_replica_that_fails_beside_a_handoff_loses_the_step_under_way_alone():
-    """Of 15 ms beside a hand-off, the first 0.04 end a step, which takes as much longer, and 10 are a whole step."""
+    """A hand-off takes 15 ms: the first 0.04 end a step, which gets that much longer, and 10 are a whole step."""
     dead = Phase(start_s=0.12, alive=np.array([True, False]))
     load, back = one_answer_beside_handoffs(), Phase(start_s=1.0)
     served = serve(even(), load, phases=(dead, back))

@@ -26,7 +26,7 @@ from weft.inference.serving.figures import (
 from weft.inference.serving.service import Limits
 from weft.inference.serving.state import GAP_BINS, GAP_LOW_S, GAP_STEP
 
-COLUMNS = {  # of a request that arrives at 10 s, is scheduled at 11 s and prefilled at 13 s, with 5 tokens until 21 s
+COLUMNS = {  # for a request that arrives at 10 s, is scheduled at 11 s and prefilled at 13 s, with 5 tokens until 21 s
     "arrival_s": 10.0,
     "scheduled_s": 11.0,
     "prefilled_s": 13.0,

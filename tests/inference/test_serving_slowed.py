@@ -1,4 +1,4 @@
-"""Steps beside jobs of other tenants; exchanges are held to the packet engine."""
+"""Steps beside jobs of other tenants; exchanges are compared with the packet engine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fabrics to diagnose without a lab: ports as a walk would see them, and changes with what a test lets them count."""
+"""Fabrics to diagnose without a lab: ports as a walk reads them, and changes with a test's counts."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ counts = st.integers(0, 1 << 40)
 
 @given(data=st.data())
 def test_reported_changes_are_correct(data):
-    """Ports count, are reset, wrap and fall silent; a difference that is known is what came, or less after a reset."""
+    """Counters are reset, wrap and become unreadable; a known difference is the true one, or less after a reset."""
     is_long = data.draw(st.booleans())
     ports = make_ports(is_long=is_long)
     seconds = data.draw(st.sampled_from([0.0, 0.001, 0.1, 1.0, 60.0]))

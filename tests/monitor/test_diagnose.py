@@ -1,4 +1,4 @@
-"""Causes and consequences, on changes that a test has made: which link, what kind, in which words."""
+"""Causes and consequences for given changes: the link, the kind of fault, and the text."""
 
 from __future__ import annotations
 
@@ -426,7 +426,7 @@ def test_a_host_that_takes_too_little_is_the_root_of_what_waits() -> None:
 
 def test_congestion_is_no_fault_and_its_root_is_named() -> None:
     item = ward()
-    wait(item, DOWNLINK, 0.3, 0.99)  # some count as a wait what is a turn of another lane
+    wait(item, DOWNLINK, 0.3, 0.99)  # some devices count turns of other VLs as waits
     for port in ("spine1/1", "spine2/1"):
         wait(item, port, 0.7, 0.3)
     diagnosis = diagnose([item.change])

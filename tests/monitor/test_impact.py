@@ -1,4 +1,4 @@
-"""Whom a bad link concerns, and what it costs them."""
+"""The jobs and tenants that a bad link affects, and their loss."""
 
 from __future__ import annotations
 

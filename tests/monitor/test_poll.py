@@ -1,4 +1,4 @@
-"""A poll reads what agents count, asks no more than it must, and says what it could not read."""
+"""A poll reads the agents' counters with the fewest queries, and reports ports that it could not read."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def test_a_port_that_falls_silent_is_unknown_and_not_zero(watched):
 
 
 def test_a_cable_that_is_pulled_and_comes_back(watched):
-    """The switch's end counts on, on the same cable; the host's is gone, and is not known when it comes back."""
+    """The switch's end continues to count; the host's end is gone, and its counts are unknown after its return."""
     readings = [watched.poll()]
     host, leaf = "h8/1", str(watched.fabric.find_port("h8/1").peer)
     faults.pull_cable(watched.devices, watched.slot(host))

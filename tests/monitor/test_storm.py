@@ -1,4 +1,4 @@
-"""A subnet in which everything happens: every poll says what is true, and exactly of those of whom it can be known."""
+"""A subnet with random events: every poll gives the true counts, exactly for the ports that can be read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A monitor that goes on: what it knows, and what it says when it knows nothing."""
+"""A continuous monitor: its state, and its reports after failed polls."""
 
 from __future__ import annotations
 

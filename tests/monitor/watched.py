@@ -20,7 +20,7 @@ SPEC = "fat-tree:hosts=8,radix=4"
 
 
 class Listener:
-    """A carrier that counts what is asked, and loses the answers of some LIDs."""
+    """A carrier that counts queries, and loses the answers of some LIDs."""
 
     def __init__(self, carrier: LocalCarrier) -> None:
         self.carrier, self.silent, self.asked = carrier, set[int](), []  # asked for: attributes

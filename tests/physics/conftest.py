@@ -1,4 +1,4 @@
-"""Small fabrics with chosen cables, and what their parts cost: read from the catalog and the links, not from a plan."""
+"""Small fabrics with chosen cables, and the times of their parts, from the catalog and the links."""
 
 from __future__ import annotations
 

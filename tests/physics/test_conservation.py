@@ -157,7 +157,7 @@ def test_hosts_send_the_payload_its_headers_and_an_acknowledgement_for_each_mess
 
 @pytest.mark.parametrize("paths", ["table", "adaptive"])
 def test_bit_errors_lose_packets_and_no_message(paths):
-    """RC sends again what a cable lost, all of it once: go-back-N in order, only what was lost out of order."""
+    """RC retransmits lost packets until all arrive once: go-back-N in order, or only the lost packets out of order."""
     fabric = faults.degrade(routed("fat-tree:hosts=12,radix=8", False), "h1/1", 1e-6)
     rows = [("h1", f"h{i}", 100_000) for i in range(2, 9)] + [(f"h{i}", "h1", 100_000) for i in range(2, 9)]
     traffic = Traffic.of(fabric, rows)
@@ -171,7 +171,7 @@ def test_bit_errors_lose_packets_and_no_message(paths):
 
 
 def test_a_drop_tail_queue_loses_packets_and_tcp_brings_them_again():
-    """Twelve senders, each held to 15 Gbit/s by its copy, at a port of 100."""
+    """Twelve senders, each limited to 15 Gbit/s by its copy, at a port of 100."""
     fabric = route(weft.load("star:hosts=13,speed=100GbE")).fabric
     traffic = Traffic.of(fabric, [(f"h{i}", "h1", 1_000_000) for i in range(2, 14)])
     result, state = run_dry(fabric, traffic, Options(network="tcp", paths="table", buffer_bytes=60_000))

@@ -15,7 +15,7 @@ BLOCKS_BYTES = 4160  # buffer for a full packet: 65 blocks of 64
 
 @pytest.mark.parametrize("senders", [2, 3, 7])
 def test_incast_takes_as_many_serialisations_as_all_packets_together(senders, arithmetic, run):
-    """The port of h1 never rests once the first packet is there, and the flows finish one packet after the other."""
+    """The port of h1 is never idle after the first packet, and the flows finish one packet apart."""
     fabric = route(weft.load(f"star:hosts={senders + 1}")).fabric
     physics = arithmetic(fabric)
     result = run(fabric, [(f"h{i + 2}", "h1", 30 * 4096) for i in range(senders)], columns=SEND)

@@ -286,7 +286,7 @@ def test_minimal_paths_share_one_service_level():
 
 
 def test_hosts_of_a_dragonfly_plus_stay_on_lane_zero():
-    """Up, across and down is an order by itself; lane 1 is for what starts or ends at a spine."""
+    """Up, across and down is an order by itself; VL 1 is for paths that start or end at a spine."""
     fabric = routed(weft.load(PLUS[1])).fabric
     verdict = check(fabric, hosts_only=True)
     assert verdict.ok

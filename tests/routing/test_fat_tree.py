@@ -34,7 +34,7 @@ def routed(fabric: Fabric, **options: object) -> Routing:
     ],
 )
 def test_no_link_carries_more_than_the_tree_must(spec, bound):
-    """All-to-all: the fullest link carries exactly what even spreading gives it."""
+    """All-to-all: the fullest link carries exactly the load of even spreading."""
     assert measure(routed(weft.load(spec)).fabric).all_to_all.max_load == bound
 
 

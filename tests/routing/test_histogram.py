@@ -106,7 +106,7 @@ def test_all_bars_are_within_the_axes(qualities):
 
 
 def test_links_without_slowdown_are_not_coloured_as_slow():
-    """A host at half the rate of the others is what everybody waits for: no link between switches is busier."""
+    """A host at half the rate of the others is the bottleneck: no link between switches is busier."""
     fabric = faults.slow(weft.load("fat-tree:hosts=16,radix=8,oversubscription=1.5"), "h1/1", "4xEDR")
     quality = measure(route(fabric, Options(engine="min-hop")).fabric, bisections=4)
     assert quality.all_to_all.slowdown == 1

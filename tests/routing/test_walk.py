@@ -1,4 +1,4 @@
-"""The kernels that look for circles, held to networkx on dependencies at random."""
+"""The kernels that find cycles, against networkx on random dependencies."""
 
 from __future__ import annotations
 

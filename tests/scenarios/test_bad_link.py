@@ -59,7 +59,7 @@ def test_a_good_cable_costs_nothing(finding):
 
 
 def test_a_step_is_compute_and_a_ring_of_two_n_minus_two_rounds(finding):
-    """4 hosts: 6 rounds of a quarter of the gradients at what a 4 KiB packet leaves of the line, and some latency."""
+    """4 hosts: 6 rounds of a quarter of the gradients at the payload rate of 4 KiB packets, and some latency."""
     rounds_ms = 6 * (1 << 20) * (4122 / 4096) * 8e-6 / 395
     step_ms = one_run(finding, "static", 0)["step_ms"]["A"]
     assert 0.2 + rounds_ms < step_ms < 0.2 + rounds_ms + 6 * 0.005

@@ -1,4 +1,4 @@
-"""GPUDirect: what a copy costs, counted."""
+"""GPUDirect: the cost of a copy, counted."""
 
 from __future__ import annotations
 

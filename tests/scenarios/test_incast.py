@@ -1,4 +1,4 @@
-"""Incast: what a victim gets, by counting who holds which buffer."""
+"""Incast: a victim's rate, from a count of the buffers' owners."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""MPI under storage load: what theory says of one lane and of two."""
+"""MPI under storage load: the theory of one VL and of two."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def finding():
 
 
 def test_on_one_lane_a_message_waits_for_the_full_buffers(finding):
-    """Buffers are full but for what is under way when a credit comes back, so the wait is somewhat shorter."""
+    """Buffers are full except for packets in flight when a credit returns, so the wait is somewhat shorter."""
     waited_us = finding.figures["p50_us"][ONE] - finding.figures["p50_us"][IDLE]
     assert 0.75 * finding.figures["full_buffers_us"] < waited_us <= finding.figures["full_buffers_us"]
 

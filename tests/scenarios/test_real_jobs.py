@@ -1,4 +1,4 @@
-"""Real jobs: speed-ups follow from how long a job waits, and storage does what its network lets it."""
+"""Real jobs: speed-ups follow from the waiting time of a job, and storage is limited by its network."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_jobs_go_from_none_to_more_than_ten_times(finding):
     assert times["inference, a replica on each GPU"] < 1.001
     assert 1.05 < times["70B, tensor and pipeline, 8 sequences a GPU"] < 1.3
     assert 8 < times["8B data-parallel, 1 sequence a GPU"] < times["Fourier transform, 1 GiB a GPU"]
-    assert max(times.values()) < 49.05 / 1.875  # what an adapter gets on each: no job gains more
+    assert max(times.values()) < 49.05 / 1.875  # ratio of the adapters' rates: no job gains more
 
 
 def test_a_solver_reads_its_matrix_and_ten_vectors_and_sends_three_faces():

@@ -1,4 +1,4 @@
-"""Real workloads: what programs compute is right by both carriers, and what hardware saves is what it sends faster."""
+"""Real workloads: results are right over both carriers, and hardware saves only the time of faster sends."""
 
 from __future__ import annotations
 

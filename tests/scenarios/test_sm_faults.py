@@ -1,4 +1,4 @@
-"""Faults under the subnet manager: what must hold after each, in several topologies."""
+"""Faults under the subnet manager: the invariants after each, in several topologies."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def of(finding, *names):
 
 
 def all_hold(finding):
-    return all(finding.figures["holds"].values()), finding.finding  # the sentence names what does not
+    return all(finding.figures["holds"].values()), finding.finding  # the sentence names violated invariants
 
 
 def test_a_tree_survives_every_fault_and_returns(found):
@@ -83,7 +83,7 @@ def test_the_first_node_fails_and_returns_as_others_do():
 
 
 def test_entries_that_led_through_a_cable_are_those_whose_paths_use_it():
-    """Held to a walk, hop by hop."""
+    """Compared with a walk, hop by hop."""
     net = ManagedSubnet(weft.load(TREE), Options())
     element = next(each for each in sm_faults._elements(net.fabric) if each.name == "spine3/3")
     _, through = sm_faults._leading_through(net, element, net.fabric.tables.lft)

@@ -78,7 +78,7 @@ def test_the_chart_counts_packets_across_tenants_only(finding, tmp_path):
     tenants.draw(finding, tmp_path / "tenants.svg")
     drawn = (tmp_path / "tenants.svg").read_text()
     assert drawn.count("<!-- 0 delivered -->") >= 5
-    assert drawn.count("#8e44ad") == 4  # bars of a tenant's own, and what the legend shows
+    assert drawn.count("#8e44ad") == 4  # a tenant's own bars, and the legend
 
 
 def test_no_packet_crosses_right_after_a_fault(finding):

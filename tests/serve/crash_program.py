@@ -1,4 +1,4 @@
-"""python crash_program.py DATABASE FABRIC NAME: writers that say what was acknowledged, until they are killed.
+"""python crash_program.py DATABASE FABRIC NAME: writers that print acknowledged changes until they are killed.
 
 The fabric is a file: it outlives the process, as devices do.
 """

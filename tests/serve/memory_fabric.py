@@ -1,4 +1,4 @@
-"""A fabric that is only remembered, with a driver's promises: for tests of what stands above drivers."""
+"""A fabric in memory with a driver's interface, for tests of the layers above drivers."""
 
 from __future__ import annotations
 

@@ -284,7 +284,7 @@ CLAIMS: list[tuple[dict[str, list[str]], int]] = [
     ({"hosts": ["h[3-4]"], "ports": ["h6/1"]}, 403),
     ({"hosts": ["h[3-4]"], "guids": [f"0x{0x10_0006:016x}"]}, 403),
     ({"hosts": ["h[3-4]"], "absent": [H9]}, 403),  # a GUID that is not there yet would be taken from others
-    ({"hosts": ["h[3-4]", "h77"]}, 403),  # the same as of a host that is there
+    ({"hosts": ["h[3-4]", "h77"]}, 403),  # the same as for an existing host
 ]
 
 

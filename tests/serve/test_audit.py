@@ -43,7 +43,7 @@ def test_requests_without_a_token_store_one_short_line_a_minute(database, monkey
     service.close()
     assert len(lines) <= 2  # 401, and 429
     assert sum(len(line.what) + len(line.result) for line in lines) < 1000
-    assert "(50,00" in lines[0].what  # how long it was
+    assert "(50,00" in lines[0].what  # the length of the text
 
 
 def test_equal_refusals_are_one_line_and_then_a_count(ledger, database):

@@ -23,7 +23,7 @@ def put(number: int):
 
 @pytest.fixture
 def written(database, tmp_path):
-    """A backup, and what the ledger had then."""
+    """A backup, and the ledger's content at that time."""
     with Ledger(Store(database), MemoryFabric()) as ledger:
         ledger.change("ci", "a token", lambda draft: add_token(draft, "me", Role.ADMIN))
         for number in range(3):

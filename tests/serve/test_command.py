@@ -1,4 +1,4 @@
-"""`weft serve` as a newcomer runs it: a lab, a subnet manager, a service; and who may use it."""
+"""`weft serve` for a new user: a lab, a subnet manager, a service; and access to it."""
 
 from __future__ import annotations
 

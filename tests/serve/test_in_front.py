@@ -1,4 +1,4 @@
-"""A service in front of a UFM, which is another service: what it acknowledged is there, also after that was away."""
+"""A service in front of a UFM (another service): acknowledged changes persist, also if the UFM was down."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The door: where it listens, and with what protection."""
+"""The server: its addresses and their protection."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def certificate(folder, name):
 
 @pytest.fixture
 def encrypted(database, tmp_path) -> Iterator[tuple[Service, ssl.SSLContext]]:
-    """A service with TLS, and what a client needs to trust it."""
+    """A service with TLS, and the certificate for its clients."""
     cert, key = certificate(tmp_path, "server")
     service = Service(database, tls_cert=cert, tls_key=key, tls_client_ca=certificate(tmp_path, "client")[0])
     yield service, ssl.create_default_context(cafile=cert)

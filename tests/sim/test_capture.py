@@ -1,4 +1,4 @@
-"""Packets of a run as frames: what the simulator counts is what the file has."""
+"""Packets of a run as frames: the file agrees with the simulator's counters."""
 
 from __future__ import annotations
 

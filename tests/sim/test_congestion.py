@@ -1,4 +1,4 @@
-"""DCQCN on RoCE and the congestion control of InfiniBand: who caused it slows down, the others get their share back."""
+"""DCQCN on RoCE and InfiniBand's congestion control: the causing flows slow down, the others regain their share."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_ecn_marks_one_percent_up_to_the_high_threshold_and_all_above(low, high,
 
 
 def test_infiniband_marks_where_the_congestion_begins():
-    """All four cross spine1 to reach h16: its port 7 is the root, and what backs up behind it is not marked."""
+    """All four cross spine1 to reach h16: its port 7 is the root, and packets that queue behind it are not marked."""
     result = send(TREE, INCAST, congestion_control="ib")
     marks = result.use.marked_packets
     assert marks[result.fabric.find_port("spine1/7").slot] > 0.8 * marks.sum() > 20

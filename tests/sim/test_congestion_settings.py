@@ -1,4 +1,4 @@
-"""Congestion control runs by what MADs set: thresholds of switches, tables and timers of adapters."""
+"""Congestion control uses the settings of MADs: thresholds of switches, tables and timers of adapters."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def circle_at(fabric: weft.Fabric, traffic: Traffic, time_ps: int) -> Cycle | No
 
 
 def test_a_run_in_deadlock_does_not_go_on_for_as_long_as_traffic_comes():
-    """Two hosts far from the ring talk for ever; the run ends all the same, long before they do."""
+    """Two hosts far from the ring exchange a lot of data; the run ends with the error long before they finish."""
     fabric, traffic = around_the_torus("min-hop")
     hosts = host_ports(fabric)
     n = 400_000

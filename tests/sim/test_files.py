@@ -1,4 +1,4 @@
-"""Traffic files: what is written is read back, and a bad line is refused with its number."""
+"""Traffic files: written files read back, and a bad line is refused with its number."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The flow engine by itself: fair rates, where a flow goes, and what it refuses."""
+"""The flow engine by itself: fair rates, paths of flows, and refusals."""
 
 from __future__ import annotations
 
@@ -240,7 +240,7 @@ def test_a_spread_flow_takes_an_even_part_of_every_spine(paths):
     assert len(up) == 4
     assert up.max() - up.min() <= 1
     packets = result.use.xmit_packets[mine][result.use.xmit_bytes[mine] > 4_000_000 // 8]
-    assert result.use.xmit_packets[host_ports(fabric)[0]] == 977  # of 4,096 bytes
+    assert result.use.xmit_packets[host_ports(fabric)[0]] == 977  # packets of 4,096 bytes
     assert packets.tolist() == [244] * 4
 
 

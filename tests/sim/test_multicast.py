@@ -1,4 +1,4 @@
-"""Messages for groups in the packet engine: copies, buffers, losses, and what is refused."""
+"""Messages to groups in the packet engine: copies, buffers, losses, and refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The engines obey what a subnet manager wrote into ports and tables: P_Keys, MTU, rates, lanes, states."""
+"""The engines obey a subnet manager's settings of ports and tables: P_Keys, MTU, rates, VLs, states."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ def test_swift_keeps_the_queue_at_its_target_delay(senders: int):
     bytes_per_us = line_gbit_s(result) / 8e-3
     slower = swift.LINE_GBIT_S / line_gbit_s(result)
     queued = float(queue_bytes(result).mean())
-    shortest_us = 1.42128  # of this star; cables, switch, adapters and one packet
+    shortest_us = 1.42128  # shortest time in this star: cables, switch, adapters and one packet
     window = (queued + bytes_per_us * shortest_us) / senders / packet_bytes
     scaling_ps = getattr(swift._scaling_ps, "py_func", swift._scaling_ps)(window)
     target_bytes = bytes_per_us * slower * (swift.HOP_PS + scaling_ps) / 1e6
@@ -139,7 +139,7 @@ def _prepare(ports: Ports, qps: Any) -> Parameters:
 
 
 def _two_packets(qp, now_ps, table, fields, hops):
-    """Keep two packets in flight, and check what the hook is given."""
+    """Keep two packets in flight, and check the arguments of the hook."""
     fields[0] += 1
     if qp.ack_psn != fields[0] - 1 or qp.sent_psn <= qp.ack_psn or qp.rtt_ps <= 0 or len(hops) != 1:
         fields[1] += 1

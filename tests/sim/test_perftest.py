@@ -1,4 +1,4 @@
-"""perftest's figures against what can be calculated by hand."""
+"""perftest's figures against calculations by hand."""
 
 from __future__ import annotations
 

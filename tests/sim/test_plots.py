@@ -1,4 +1,4 @@
-"""Pictures of runs: what they show, and that the same run gives the same bytes."""
+"""Pictures of runs: their content, and equal bytes for equal runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bit errors, and what each transport makes of them."""
+"""Bit errors, and the reaction of each transport."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_every_message_of_a_reliable_connection_arrives_over_a_bad_cable():
 
 
 def test_after_a_nak_all_is_sent_again_from_the_missing_packet_on():
-    """Until the NAK is there, the sender goes on: a round trip's worth of packets is sent twice."""
+    """The sender continues until the NAK arrives: the packets of a round trip are sent twice."""
     n = 1000
     result = find_seed(bad_star(2e-8), [("h1", "h2", n * MTU)], {RECEIVER: 1})
     each = send(routed("star:hosts=2"), [("h1", "h2", MTU)])
@@ -172,7 +172,7 @@ def test_rdma_reads_survive_losses_both_ways():
 
 
 def test_a_timeout_shorter_than_the_round_trip_wastes_packets_but_loses_none():
-    """Acknowledgements come for what waits to be sent again: the queue pair leaves its turn."""
+    """Acknowledgements arrive for packets that wait for retransmission: the queue pair leaves the queue."""
     fabric = faults.degrade(routed("star:hosts=25"), "leaf1/25", 1e-9)
     messages = [(f"h{i}", "h25", size) for i in range(1, 25) for size in (MTU, 9 * MTU, 0, 7 * MTU) * 2]
     options = Options(ack_timeout_exponent=1, buffer_bytes=1 << 15, seed=2)

@@ -1,4 +1,4 @@
-"""RoCE: pause frames keep it lossless, at the price of those who stand behind; ECMP hashes flows; v1 is not routed."""
+"""RoCE: pause frames prevent losses but block other flows; ECMP hashes flows; v1 is not routed."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_a_pause_also_stops_flows_to_other_receivers():
 def test_no_buffer_overflows_and_all_arrives_under_random_traffic(
     seed: int, size_bytes: int, buffer_bytes: int, paths: str, switching: str, control: str
 ):
-    """An overflow would be a SimulationBug: the head-room takes what is under way when a pause leaves."""
+    """An overflow would be a SimulationBug: the head-room holds the packets in flight when a pause is sent."""
     rng = np.random.default_rng(seed)
     pairs = [(a, b) for a, b in zip(rng.integers(1, 17, 100), rng.integers(1, 5, 100), strict=True) if a != b]
     messages = [
@@ -191,7 +191,7 @@ SPEEDS = {
 
 @pytest.mark.parametrize(("speed", "switch"), SPEEDS.items())
 def test_ecn_marks_before_pfc_pauses_at_every_speed(speed, switch):
-    """Else senders are stopped and never told, and PFC takes the innocent along."""
+    """Otherwise senders are stopped without a notice, and PFC blocks unrelated flows."""
     server = "host-xdr" if speed == "800GbE" else "host"
     fabric = routed(f"star:hosts=3,server={server},switch={switch},speed={speed}")
     traffic = incast(fabric, size_bytes=8_000_000, senders=2)

@@ -1,4 +1,4 @@
-"""A steady load: rates that the tables give, ports that wait, and what is counted."""
+"""A steady load: rates by the tables, waiting ports, and counters."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ def _one_packet(ports: Ports, qps: Any) -> Parameters:
 
 
 def _keep(qp, now_ps, table):
-    """Leave the window as it is."""
+    """Keep the window unchanged."""
 
 
 def test_a_window_of_one_packet_waits_for_a_delayed_ack_after_the_first_sixteen(monkeypatch):

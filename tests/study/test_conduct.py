@@ -1,4 +1,4 @@
-"""Studies of runs that are made for these tests: a module that workers import says what a run does."""
+"""Studies of artificial runs, defined by a module that workers import."""
 
 from __future__ import annotations
 

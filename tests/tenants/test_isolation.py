@@ -286,7 +286,7 @@ def test_bits_of_a_mask_are_lanes(mask, bits):
 
 
 def test_the_tables_of_each_port_are_read_over_a_carrier(net):
-    """Every row differs, so one that is read into another place is noticed."""
+    """Every row differs, so a misplaced row is detected."""
     local, tables = net.fabric, net.fabric.tables
     random = np.random.default_rng(7)
     lanes = tables.sl2vl.copy()

@@ -39,7 +39,7 @@ def test_a_port_that_is_down_keeps_only_its_name():
     assert names(result, there=False) == {0x301: "h3/1", 0x302: "h3/2"}
     assert result.ports[:4] == before.ports[:4]
     assert {(port.lid, port.is_active, port.host) for port in result.ports[4:]} == {(0, False, "h3")}
-    assert recall(before, remember(result)) == before  # it comes back as it is
+    assert recall(before, remember(result)) == before  # it is returned unchanged
 
 
 def test_a_replaced_adapter_is_forgotten():

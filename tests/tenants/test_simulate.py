@@ -1,4 +1,4 @@
-"""A policy is simulated before it is applied: what it does to latency under load."""
+"""The simulation of a policy before it is applied: its effect on latency under load."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def test_rates_are_the_published_ones():
 
 
 def test_llama_3_trained_more_than_nine_tenths_of_its_time():
-    """Its paper says so; a checkpoint of up to 4 GB per GPU blocks for seconds."""
+    """From its paper; a checkpoint of up to 4 GB per GPU blocks for seconds."""
     assert goodput(blocks_s=10).ettr > 0.9
     assert goodput(blocks_s=600).ettr < 0.9
 

@@ -1,4 +1,4 @@
-"""How long a GPU computes: held to what an H200 did, and to what no GPU can beat."""
+"""The computing time of a GPU, against measurements of an H200 and lower bounds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from weft.fabric import catalog
 from weft.fabric.rates import read_catalog
 from weft.training.gpu import OPERAND_BYTES, Gpu
 
-HOST_BOUND_US = 25  # below, what was measured is the host
+HOST_BOUND_US = 25  # shorter measurements show the host's time
 ATTENTION: dict[str, Any] = {"batch": 1, "head_dim": 128, "fused": True}
 
 

@@ -1,4 +1,4 @@
-"""Bytes on a GPU, held to the closed forms of the papers and to layouts that were run."""
+"""Bytes on a GPU, against closed forms of the papers and layouts that were run."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ def test_16_bit_optimizer_states_are_two_moments_and_no_weights_in_32_bits():
 
 
 def test_each_zero_stage_shards_one_more_state():
-    """Rajbhandari et al., figure 1; of what is gathered again there is one layer whole, and the next on its way."""
+    """Rajbhandari et al., figure 1; one gathered layer is complete, and the next is being gathered."""
     model, copies = find("gpt-7.5b"), 64
     needs = [footprint(Layout(gpus=copies, global_batch=64, seq=S, zero=zero), model) for zero in range(4)]
     whole, layer = model.parameters, model.parameters // 36
@@ -352,7 +352,7 @@ def test_an_offloaded_optimizer_takes_no_memory_and_more_time():
 
 
 def test_some_layers_of_each_chunk_may_be_recomputed():
-    """One of five: its input is kept, the other four are whole; memory and time are between none and full."""
+    """One of five layers keeps only its input, the other four everything; memory and time are between none and full."""
     layout = Layout(gpus=32, pp=4, vp=4, tp=8, global_batch=8, seq=8192)
     options = [{}, {"recompute": "full", "recompute_layers": 1}, {"recompute": "full"}]
     layouts = [replace(layout, **each) for each in options]

@@ -1,4 +1,4 @@
-"""The bubble of a pipeline in closed form (Narayanan et al., SC'21), and what comes in its way."""
+"""The bubble of a pipeline in closed form (Narayanan et al., SC'21), and its limits."""
 
 import numpy as np
 import pytest

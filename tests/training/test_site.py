@@ -42,7 +42,7 @@ def test_a_gpu_has_the_changes_of_its_server_template(tmp_path):
     ],
 )
 def test_jobs_that_do_not_fill_racks_use_sixteen_trays_of_each(gpus, racks):
-    """As published jobs do: 64 of 72 GPUs. What fills whole racks, or a part of one, stays."""
+    """As published jobs do: 64 of 72 GPUs. Jobs that fill whole racks, or a part of one, do not change."""
     site = find_site(gpus=gpus, server="gb200-nvl72")
     assert (site.servers, site.template.name) == racks
     assert site.gpus == gpus

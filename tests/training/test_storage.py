@@ -1,4 +1,4 @@
-"""Checkpoints and data: bytes by layout, times by the narrowest, and what they do to collectives beside them."""
+"""Checkpoints and data: bytes by layout, times by the bottleneck, and their effect on concurrent collectives."""
 
 from dataclasses import replace
 
@@ -42,7 +42,7 @@ NDR_GBYTE_S = 49  # payload
 def test_everything_is_in_the_checkpoint_once(model, given):
     layout, transformer = replace(LAYOUT, **given), find(model)
     sizes = checkpoint_bytes(layout, transformer)
-    copied = 1.01  # norms, and what cannot be cut, are on every rank of a tensor group
+    copied = 1.01  # norms and other undivided parameters are on every rank of a tensor group
     assert 14 * transformer.parameters <= sizes.sum() + len(sizes) * 14 <= 14 * transformer.parameters * copied
     if layout.zero:
         assert (sizes > 0).all()

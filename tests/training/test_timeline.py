@@ -32,7 +32,7 @@ def test_tracks_are_processes_and_lanes_are_threads(tmp_path):
 
 
 def test_overlapping_events_of_a_lane_have_separate_threads(tmp_path):
-    """A thread of the format does one thing at a time, or viewers nest what does not belong together."""
+    """Events of a thread do not overlap: viewers would nest unrelated ones."""
     write_chrome([span("rank 0", "send", start, start + 2) for start in range(4)], tmp_path / "out.json")
     events = json.loads((tmp_path / "out.json").read_text())["traceEvents"]
     assert {event["args"]["name"] for event in events if event["name"] == "thread_name"} == {"send", "send (2)"}

@@ -1,4 +1,4 @@
-"""Shapes, parameters and operations, held to what was published."""
+"""Shapes, parameters and operations, against published figures."""
 
 from __future__ import annotations
 

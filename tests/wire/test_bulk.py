@@ -74,7 +74,7 @@ def test_fields_that_are_no_numbers_are_refused():
 
 @pytest.mark.parametrize("width", [1, 7, 8, 13, 24, 57, 64])
 def test_the_kernels_interpreted_write_the_same_bits(width):
-    """`put` and `take` are what other kernels use; all places in a byte."""
+    """Other kernels use `put` and `take`; the test covers all positions in a byte."""
     for bit in range(3, 12):
         value = 0x5A3C_96E1_7B2D_48F0 >> 64 - width if width < 64 else -0x5A3C_96E1_7B2D_4810
         rows = np.full((1, 12), 0xFF, np.uint8)

@@ -1,4 +1,4 @@
-"""The two checks, held to packets that were published or captured."""
+"""The two CRCs, against published or captured packets."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_the_icrc_sees_every_bit_but_those_that_may_change(route):
 
 
 def test_the_icrc_masks_the_fields_that_switches_and_routers_change():
-    """Named one by one, so that a mask that is too wide is noticed: the fields whose bits are ones, and no others."""
+    """Exactly the listed fields are masked with ones, so that a mask that is too wide is detected."""
     expected = {
         Route.LOCAL: {"LRH.vl", "BTH.fecn", "BTH.becn"},
         Route.GLOBAL: {f"LRH.{name}" for name in LRH.fields} | {"GRH.t_class", "GRH.flow_label", "GRH.hop_lmt"},

@@ -71,7 +71,7 @@ def test_tables_are_read_as_they_were_written():
 
 
 def test_records_have_the_padding_of_opensm():
-    """ib_types.h, which is what its attribute offsets come from."""
+    """ib_types.h defines the attribute offsets."""
     sizes = {"NodeRecord": 112, "PortInfoRecord": 72, "SMInfoRecord": 32, "LinkRecord": 8, "MCMemberRecord": 56}
     sizes |= {"InformInfoRecord": 64, "PathRecord": 64, "ServiceRecord": 176, "SwitchInfoRecord": 24}
     assert {name: formats()[name].size for name in sizes} == sizes

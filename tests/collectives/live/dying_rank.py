@@ -1,4 +1,4 @@
-"""Two ranks that add; one is killed after its first sum. Arguments: a folder, the rank, how many items."""
+"""Two ranks that add; one is killed after its first sum. Arguments: a folder, the rank, the number of items."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ if __name__ == "__main__":
     if rank == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     try:
-        for _ in range(20):  # slots of one that is gone still take some
+        for _ in range(20):  # the slots of the killed rank still accept some
             group.run(ring, Array(data), "another sum")
     except SubnetError as error:
         print(error)

@@ -1,4 +1,4 @@
-"""Ranks as threads of one process, each with an endpoint of its own."""
+"""Ranks as threads of one process, each with its own endpoint."""
 
 from __future__ import annotations
 

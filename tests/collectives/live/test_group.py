@@ -134,7 +134,7 @@ def test_tensors_readable_on_the_same_machine_are_not_sent(kind: str) -> None:
 
 
 def test_data_forwarded_in_the_round_that_replaces_it_is_the_old_data() -> None:
-    """Rank 1 is told of all that it takes, and may not take it before it has sent its own, which nobody may read."""
+    """Rank 1 learns of all its incoming data, but must not read them before its own old data are sent."""
 
     def pass_on(_: int) -> Sends:
         return Sends.make([0, 1], [1, 2], [0, 0], add=False)
@@ -168,7 +168,7 @@ def test_ranks_that_differ_both_learn_it(sizes: tuple[int, int], announced_bytes
 
         with pytest.raises(SubnetError) as caught:
             twice()
-        with pytest.raises(SubnetError):  # it stays so
+        with pytest.raises(SubnetError):  # and every later call
             group.run(program("all_reduce", "ring", nodes=2), Array(np.ones(4)), "another")
         return str(caught.value)
 
@@ -242,7 +242,7 @@ class _Refusing(Array):
 
 
 def test_an_error_of_the_memory_of_one_ends_it_for_all() -> None:
-    """It has taken some of what came, and nobody knows how much: what follows would be taken for the rest."""
+    """It has read a part of unknown size: later data would be mistaken for the rest."""
 
     def rank(group: Group) -> None:
         error, memory = (RuntimeError, _Refusing) if group.rank == 0 else (SubnetError, Array)

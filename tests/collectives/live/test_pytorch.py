@@ -1,4 +1,4 @@
-"""Groups of PyTorch meet in a store that may be older than they are."""
+"""Groups of PyTorch exchange addresses in a store that may be older than they are."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from weft.errors import SubnetError
 
 
 def test_ranks_that_torchrun_starts_again_do_not_find_the_name_of_the_ranks_before(monkeypatch):
-    """Its store outlives them, and the addresses under that name are those of dead processes."""
+    """The store outlives the processes, so the addresses under that name belong to dead processes."""
     torch = pytest.importorskip("torch", reason="torch is not installed")
     from weft.collectives.live.pytorch.backend import TorchStore, _name
 

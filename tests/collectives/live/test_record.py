@@ -1,4 +1,4 @@
-"""A record: what ranks compute between calls, and not what calls take."""
+"""A record: the time that ranks compute between calls, without the time of calls."""
 
 from __future__ import annotations
 

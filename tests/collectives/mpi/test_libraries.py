@@ -1,4 +1,4 @@
-"""Which algorithm a library takes: its own rules, read as it reads them."""
+"""The algorithm that a library selects by its own rules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bands: by the errors of published figures of a kind, and wide where nothing of it was published."""
+"""Bands: from the errors of published figures of a kind, and wide for kinds without any."""
 
 from __future__ import annotations
 

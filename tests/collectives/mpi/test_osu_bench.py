@@ -1,4 +1,4 @@
-"""OSU's programs on fabrics: closed forms first, then what must be faster than what."""
+"""OSU's programs on fabrics: closed forms first, then orders of times."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def test_tcp_takes_as_long_as_its_kernel(placed):
 
 
 def test_messages_that_leave_a_server_together_wait_for_its_kernel(placed):
-    """Partners on two servers: of p messages the last waits for p - 1."""
+    """Partners on two servers: the last of p messages waits for p - 1."""
     ranks, tcp = placed("star:hosts=2,speed=100GbE"), times().tcp
     took = {
         ppn: clock.run((Step(program=_partners(ppn), size_bytes=0),), messages(ranks, ppn, network=Network.TCP)).max()
@@ -190,7 +190,7 @@ def test_messages_that_leave_a_server_together_wait_for_its_kernel(placed):
 
 
 def test_messages_of_a_server_to_itself_wait_for_its_adapter(placed):
-    """Neighbours, both ways: of eight messages the last waits for seven, of two for one."""
+    """Neighbours, in both directions: the last of eight messages waits for seven, that of two for one."""
     ranks = placed("star:hosts=2,server=host-hdr")
     took = {}
     for ppn in (2, 8):
@@ -264,7 +264,7 @@ def test_ranks_that_are_dealt_out_talk_over_the_network_where_neighbours_did_not
     levels = [
         values(ranks, "allreduce", ppn=8, only=(8,), map_by=by, coll="han").rows[0].value for by in ("slot", "node")
     ]
-    assert levels[0] == levels[1]  # who talks inside nodes first knows where the ranks are
+    assert levels[0] == levels[1]  # an algorithm with a first step inside nodes uses the ranks' places
 
 
 def test_srd_sprays_its_packets_and_is_a_kind_of_its_own(placed):

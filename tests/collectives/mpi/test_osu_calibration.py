@@ -1,4 +1,4 @@
-"""Published runs of OSU's programs: nine of ten figures lie in the band, and what is off is known."""
+"""Published runs of OSU's programs: nine of ten figures lie in the band, and the errors are listed."""
 
 from __future__ import annotations
 

@@ -44,15 +44,15 @@ PATTERNS = {
     "direct": (4, 6, 1),
     "nvls": (3, 5, 0),
 }  # id, ., SHARP
-GRAPHS = ("tree", "ring", "direct", "chain", "nvls", "nvls", "tree")  # of the algorithms
+GRAPHS = ("tree", "ring", "direct", "chain", "nvls", "nvls", "tree")  # the graph of each algorithm
 TREE, NVS, FLOAT, BOTH_IN_WINDOWS = 3, 2, 7, 3  # numbers of NCCL's
 UNSET = -(1 << 31)
-SHARED_MEMORY = 232_448  # of a block, Blackwell
+SHARED_MEMORY = 232_448  # bytes per block, Blackwell
 STRUCTS = (
     *("ncclComm", "ncclTuningInput_t", "ncclTuningResult_t", "ncclTopoGraph", "ncclTopoSystem", "ncclTopoNodeSet"),
     *("ncclChannel", "ncclPeerInfo", "ncclNvlsSharedRes", "ncclXml", "ncclXmlNode", "ncclNodeRanks"),
 )
-SPEEDS = {12: "8.0", 24: "16.0", 48: "32.0", 96: "64.0"}  # of PCIe by NCCL's count
+SPEEDS = {12: "8.0", 24: "16.0", 48: "32.0", 96: "64.0"}  # PCIe, by NCCL's count of Gbyte/s
 Layout = dict[str, tuple[int, int]]  # field -> offset, size
 
 

@@ -89,7 +89,7 @@ def test_a_property_without_published_times_is_named_and_widens_the_band():
 
 
 def test_a_constant_is_fitted_again_without_a_cluster():
-    """NVLS is known from three clusters: had one of them not been published, it would be much the same."""
+    """NVLS is fitted to three clusters: without any one of them the result would be similar."""
     now = times().bandwidth.nvls
     assert refitted("ml-engineering-h200").bandwidth.nvls == pytest.approx(now, rel=0.1)
     assert refitted("cscs-alps") == times()
@@ -114,7 +114,7 @@ def test_constants_of_one_cluster_are_those_of_classes_with_one_cluster():
 
 
 def test_every_constant_of_ours_says_what_it_is_fitted_to():
-    """The others are NCCL's own, a plugin's or a network's, and their source says whose."""
+    """The others come from NCCL, a plugin or a network, as their source says."""
     recorded = times()
     by_generation = {
         f"generation.{name}.{field}"

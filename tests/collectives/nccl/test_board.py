@@ -1,4 +1,4 @@
-"""Servers without NVSwitches: channels as NCCL's own search lays them, and who shares which lane."""
+"""Servers without NVSwitches: channels as in NCCL's own search, and their shared lanes."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_cards_that_may_not_talk_below_their_switch_share_its_way_up(tmp_path: P
 def test_all_to_all_is_bound_by_what_crosses_and_one_peer_by_its_pair() -> None:
     cards, board = (from_server(name, nodes=1) for name in ("ovx-l40s", "hgx-a100-4"))
     size = 1 << 30
-    # Of eight parts of every GPU's, four cross to the other processor: 4 × 4/8 of the size over 22 GB/s.
+    # Four of each GPU's eight parts cross to the other processor: 4 × 4/8 of the size over 22 GB/s.
     assert estimate(cards, Collective.ALL_TO_ALL, size).time_us == pytest.approx(size * 2 / 22e3, rel=0.01)
     assert estimate(cards, Collective.ALL_TO_ALL, size).bound == "PCIe"
     assert estimate(cards, Collective.SEND_RECV, size).time_us == pytest.approx(size / 22e3, rel=0.01)

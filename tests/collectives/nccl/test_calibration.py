@@ -1,4 +1,4 @@
-"""Published runs beside the model: what is promised is kept, and what is missed is listed."""
+"""Published runs against the model: promised errors hold, and all exceptions are listed."""
 
 from __future__ import annotations
 

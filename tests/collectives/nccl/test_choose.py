@@ -1,4 +1,4 @@
-"""NCCL's choices, held to what NCCL itself says."""
+"""NCCL's choices, compared with NCCL's own output."""
 
 from __future__ import annotations
 

@@ -177,7 +177,7 @@ def test_nccls_latencies_are_unchanged_on_the_network_that_they_hold_for():
 
 @pytest.mark.parametrize(("collective", "steps"), [(Collective.ALL_GATHER, 1), (Collective.ALL_REDUCE, 2)])
 def test_a_ring_in_a_server_copies_its_own_part_while_nvlink_is_idle(collective, steps):
-    """Of two GPUs each sends one part and copies one; of eight it copies one for seven or fourteen that it sends."""
+    """Each of two GPUs sends one part and copies one; each of eight copies one for seven or fourteen that it sends."""
     for gpus in (2, 8):
         cluster, size = Cluster(sm=90, gpus=gpus, nodes=1), 8 << 30
         ring = estimate(cluster, collective, size, algorithm=Algorithm.RING, protocol=Protocol.SIMPLE)

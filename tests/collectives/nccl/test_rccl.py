@@ -1,4 +1,4 @@
-"""RCCL on AMD's GPUs: its choices, its times beside published ones, and what of NCCL it does not have."""
+"""RCCL on AMD's GPUs: its choices, its times against published ones, and the features of NCCL that it lacks."""
 
 from __future__ import annotations
 

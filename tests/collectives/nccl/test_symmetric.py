@@ -1,4 +1,4 @@
-"""Symmetric kernels: NCCL's choices, held to what its library says, and what they take."""
+"""Symmetric kernels: NCCL's choices, compared with its library, and their times."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def test_no_kernel_is_faster_than_its_links(server: str, nodes: int) -> None:
             adds = "LDMC" in result.kernel and kind == Collective.ALL_REDUCE
             most = cluster.nvlink_gbyte_s * (2 if adds else 1)
             assert result.bus_gbyte_s < most
-        if nodes > 1:  # what comes from the GPUs of the own node crosses no adapter
+        if nodes > 1:  # data from GPUs of the same node cross no adapter
             outside = (cluster.ranks - cluster.gpus) / (cluster.ranks - 1)
             assert result.bus_gbyte_s * outside < cluster.nics * gbyte_s(cluster.nic_gbit_s)
 

@@ -1,4 +1,4 @@
-"""The algorithms of MPI libraries: each computes its collective, and sends what it is known to send."""
+"""The algorithms of MPI libraries: each computes its collective with its known amount of data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every algorithm by its name: what it computes, what it sends over NVLink and over the rails, and what it refuses."""
+"""Every algorithm by its name: its result, its data over NVLink and over the rails, and its refusals."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def drop(made: Program, number: int, row: int) -> Program:
 
 @pytest.mark.parametrize(("kind", "name"), [one for one in ALL if one[0] != "barrier"])
 def test_no_send_can_be_left_out(kind, name):
-    """Which shows that a broken program is found, and that no program sends more often than it must."""
+    """So broken programs are detected, and no program has an unnecessary send."""
     nodes, gpus = (6, 1) if name == "pat" else (4, 2) if name in POWERS else (3, 2)
     result = program(kind, name, nodes=nodes, gpus=gpus)
     sends = [(number, row) for number, item in enumerate(result.rounds()) for row in range(len(item))]
@@ -275,7 +275,7 @@ def run_in_rounds(made: Program, held: NDArray[np.float64]) -> None:
             held[item.dst[row], chunk] = held[item.dst[row], chunk] + value if item.add[row] else value
 
 
-# What arrives early must wait there: it would be sent on too soon in the first, and overwritten in the second.
+# Early data must wait there: the first would forward them too soon, the second would overwrite them.
 IN_ROUNDS = [(Collective.ALL_REDUCE, "recursive-doubling"), (Collective.ALL_REDUCE, "nvls-tree")]
 
 
@@ -298,7 +298,7 @@ def test_on_real_numbers_the_result_is_right_in_any_order_that_the_schedule_allo
     np.testing.assert_allclose(held[: result.n_ranks][matters], expected[matters], rtol=1e-12, atol=1e-12)
 
 
-# What NCCL's own code does, compiled from its collectives.h (2.30.7): rank 0 of 11, two parts in a message;
+# Output of NCCL's own code, compiled from its collectives.h (2.30.7): rank 0 of 11, two parts in a message;
 # (distance, parts) of each of its messages.
 NCCL_ALL_GATHER = [(8, {0}), (4, {0}), (2, {4}), (1, {6}), (1, {4}), (2, {0, 8}), (1, {2}), (1, {0, 8})]
 NCCL_REDUCE_SCATTER = [(1, {7}), (2, {6}), (1, {5}), (4, {4}), (1, {3}), (2, {2, 10}), (1, {1, 9}), (8, {8})]

@@ -1,4 +1,4 @@
-"""Small examples, and what every reader of a file is fuzzed with."""
+"""Small examples, and fuzzed input for every reader of files."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def from_json(fabric: Fabric, tmp_path) -> nx.Graph:
 
 
 def check_graph(graph: nx.Graph, fabric: Fabric) -> None:
-    """Hold a graph to the fabric that it came from, in what its views say."""
+    """Assert that a graph agrees with its fabric."""
     assert set(graph.nodes) == set(fabric.nodes.name)
     for node in map(fabric.node, range(len(fabric.nodes))):
         output = graph.nodes[node.name]
@@ -107,7 +107,7 @@ def test_json_names_the_version_and_the_spec():
 @given(text=st.text(st.characters(exclude_categories=["Cs"])))
 @example(text="---")  # a comment of XML holds no two dashes
 def test_any_description_survives(read, text, tmp_path):
-    """Characters that XML cannot hold are spelled; line ends are the same to it."""
+    """Characters that XML cannot contain are escaped; all line ends are equal in XML."""
     builder = FabricBuilder(f"spec -- {text}")
     builder.add_nodes(NodeKind.HCA, ["h1"], n_ports=1, descriptions=[text])
     output = read(builder.build(), tmp_path).nodes["h1"]["description"]

@@ -1,4 +1,4 @@
-"""Lab files: what is written is what is built, whatever is wrong has its line, and a fabric reads back as it was."""
+"""Lab files: they build the described fabric, errors have their line, and a written fabric reads back unchanged."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_the_example_of_the_documentation_is_built_as_it_says(read):
     assert (fabric["leaf1/9"].link.length_m, fabric["leaf1/9"].link.medium) == (3, Medium.DAC)
     assert (fabric["dgx1/mlx5_0"].guid, fabric["dgx1/mlx5_0"].lid) == (0x0002C90300001230, 7)
     assert fabric["dgx1/mlx5_0/1"].guid == 0x0002C90300001231
-    assert fabric["leaf1/33"].link.label == "4xNDR"  # the bare switch does not say
+    assert fabric["leaf1/33"].link.label == "4xNDR"  # a bare switch has no speed
     assert fabric["leaf1/2"].link.label == "1xSDR"
     assert fabric["leaf1/3"].link.bit_error_rate == 1e-9
     assert fabric["leaf1/4"].peer is None

@@ -84,7 +84,7 @@ def template(path: Path, text: str, known: MachineHints | None = None) -> catalo
 
 
 def test_a_matrix_of_nvidia_smi(tmp_path: Path) -> None:
-    """Rails in the order of GPUs, not of adapters; what shares no switch is for storage."""
+    """Rails are in the order of GPUs, not of adapters; adapters without a shared switch are for storage."""
     result = template(tmp_path, MATRIX, H100)
     assert (result.gpus, result.nvlink_spread, result.cpus, result.pcie) == (2, (18,), 2, "16xPCIe5")
     assert (result.compute, result.storage) == (("mlx5_1", "mlx5_0"), ("mlx5_bond_0",))

@@ -1,4 +1,4 @@
-"""NCCL topology files: what they say is what the fabric says."""
+"""NCCL topology files agree with the fabric."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cable plans: the forms that UFM's own files have, what is refused, and that a written plan reads back."""
+"""Cable plans: the formats of UFM's own files, refused files, and written plans that read back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""OpenSM's files, read and written. The examples in data/ are what OpenSM wrote of a small subnet."""
+"""OpenSM's files, read and written. OpenSM wrote the examples in data/ for a small subnet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The files that tell ibdmchk of lanes; that it understands them stands in tests/interop."""
+"""The files of virtual lanes for ibdmchk; tests/interop tests that ibdmchk reads them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The formats: found by name or content, refused with what they could be, written whole or not at all."""
+"""The formats: found by name or content, refused with suggestions, written completely or not at all."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def test_unwritable_files_and_unknown_formats_are_refused(tree, tmp_path):
 
 
 def test_a_failed_write_leaves_the_old_file_alone(tmp_path):
-    """NCCL's file cannot be made of a fabric without GPUs."""
+    """A fabric without GPUs has no NCCL file."""
     path = tmp_path / "topology.xml"
     path.write_text("old")
     with pytest.raises(ConfigError):

@@ -36,7 +36,7 @@ def expand(hostlist: str) -> list[str]:
 
 
 def parse(text: str) -> dict[str, tuple[list[str], list[str]]]:
-    """Switch -> its nodes, its switches."""
+    """Return the nodes and the switches below each switch, from a topology.conf."""
     tree = {}
     for line in text.splitlines():
         if not line.startswith("#"):
@@ -47,7 +47,7 @@ def parse(text: str) -> dict[str, tuple[list[str], list[str]]]:
 
 
 def check(text: str) -> list[set[str]]:
-    """Hold a file to Slurm's rules; returns the servers below each top."""
+    """Assert Slurm's rules for a file; return the servers below each top switch."""
     tree = parse(text)
     children = [child for _, below in tree.values() for child in below]
     servers = [server for inside, _ in tree.values() for server in inside]

@@ -1,4 +1,4 @@
-"""Names that are no plain files stay what they are: links, pipes, devices, descriptors of this process."""
+"""Paths of links, pipes, devices and file descriptors are written to, not replaced by a file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Properties of all topologies with any parameters."""
+"""Properties of all topologies for any parameters."""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ def labels_of(spec: str) -> set[str] | None:
 @pytest.mark.parametrize("name", SMALL)
 @pytest.mark.parametrize("server", ["host", "host-fdr", "host-xdr"])
 def test_all_links_run_at_the_speed_that_is_asked_for(name, server):
-    """Or it is refused, for every speed and width of every network."""
+    """Otherwise it is refused, for every speed and width of every network."""
     built = {label: labels_of(f"{SMALL[name]},server={server},speed={label}") for label in LABELS}
     assert {label: result for label, result in built.items() if result} == {
         label: {label} for label in built if built[label]

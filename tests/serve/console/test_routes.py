@@ -1,4 +1,4 @@
-"""The console's routes on a lab that runs: what is drawn, what changes, who may do what."""
+"""The console's routes on a running lab: drawings, changes, and permissions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""UFM's calls, as its clients make them: what they send, what they must be answered."""
+"""UFM's calls by its clients: requests and the expected answers."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from weft.serve.settings import Settings
 from weft.serve.ufm.routes.telemetry import create_endpoint
 
 WORD_BYTES = 4
-LINE_BYTES_S = 400e9 / 8  # of the lab's links
+LINE_BYTES_S = 400e9 / 8  # a link of the lab
 
 
 @pytest.fixture(scope="module")

@@ -28,7 +28,7 @@ def test_a_disconnected_host_comes_back_with_its_partitions(ufm):
     assert ufm.ufm.disconnect("h5") == ["h5/1"]
     ufm.wait_for_hosts(*(host for host in HOSTS if host != "h5"))
     assert ufm.call("GET", f"resources/ports/{ufm.guid('h5')[:-1]}0_1").status_code == 404
-    assert set(ufm.members("0xb01")) == {ufm.guid("h5")}  # it is wanted, whether it is there or not
+    assert set(ufm.members("0xb01")) == {ufm.guid("h5")}  # it is a member, whether it is up or not
     ufm.ufm.reconnect("h5")
     ufm.wait_for_hosts(*HOSTS)
     ufm.done("DELETE", "resources/pkeys/0xb01")
@@ -38,7 +38,7 @@ def test_a_job_on_a_failed_host_can_be_removed(ufm):
     ufm.done("POST", "resources/pkeys/hosts", {"pkey": "0xb02", "hosts_names": "h[3-4]"})
     ufm.ufm.disconnect("h4")
     ufm.wait_for_hosts(*(host for host in HOSTS if host != "h4"))
-    assert ufm.call("DELETE", "resources/pkeys/0xb02/hosts/h[3-4,9]").status_code == 404  # who was never there
+    assert ufm.call("DELETE", "resources/pkeys/0xb02/hosts/h[3-4,9]").status_code == 404  # never a member
     ufm.done("DELETE", "resources/pkeys/0xb02/hosts/h[3-4]")
     assert ufm.get("resources/pkeys/0xb02") == {}
     ufm.ufm.reconnect("h4")

@@ -1,4 +1,4 @@
-"""OpenSM's files have two authors: what the operator wrote stays to the byte, and what contradicts weft is refused."""
+"""OpenSM's files have two authors: the operator's part stays to the byte, and contradictions to weft are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Slices are written so that OpenSM's reader, which parse_partitions is held to elsewhere, reads the same."""
+"""Slices are written so that parse_partitions, which other tests compare with OpenSM, reads the same."""
 
 from __future__ import annotations
 

@@ -209,7 +209,7 @@ def test_a_dependency_that_is_not_there_is_named(tmp_path):
 
 def test_a_node_whose_field_goes_beyond_it_is_refused(tmp_path):
     path = write(tmp_path, []) / "job.0.et"
-    path.write_bytes(path.read_bytes() + b"\x04\x08\x01\x12\x09")  # of 4 bytes, with a name of 9
+    path.write_bytes(path.read_bytes() + b"\x04\x08\x01\x12\x09")  # a message of 4 bytes, with a name of 9
     with pytest.raises(FileError, match="field 2 goes beyond its end"):
         read([path])
 

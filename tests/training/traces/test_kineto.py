@@ -1,4 +1,4 @@
-"""PyTorch's profiler: pieces of computing, communication with its group, and what waits for what."""
+"""PyTorch's profiler: computing, communication with its group, and dependencies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Traces on fabrics: programs keep their time, computing its critical path, and what shares a link shares it."""
+"""Traces on fabrics: programs keep their time, computing its critical path, and flows on a link share it."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_computing_alone_takes_its_critical_path(engine):
 @pytest.mark.parametrize("engine", ["flow", "packet"])
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_every_message_starts_when_the_last_thing_it_waits_for_is_over(engine, seed):
-    """Computing of any length before every message: the judge is a run in which each is told when to start."""
+    """Random computing time before every message, compared with a run with given start times."""
     result = random_goal(world=4, rounds=5, seed=seed)
     fabric, linked, clock = routed("star:hosts=4"), link(result), find_engine(engine)
     ranks = place(fabric)

@@ -1,4 +1,4 @@
-"""SimAI's workloads: rows become what every GPU does."""
+"""SimAI's workloads: rows become the operations of every GPU."""
 
 from __future__ import annotations
 
