@@ -225,6 +225,12 @@ def test_prefill_replicas_are_enough_if_just_the_share_of_requests_is_in_time(sh
     assert search._lacks(run, Objective(ttft_s=2.0, tpot_s=3.0, share=share)) == lacks
 
 
+@pytest.mark.parametrize(("prefilled_s", "lacks"), [(11.8, (True, False)), (10.8, (False, True))])
+def test_the_phase_whose_queue_grows_lacks_replicas_though_all_requests_are_in_time(prefilled_s, lacks):
+    run = served(*[{"prefilled_s": prefilled_s, "first_s": 11.9}] * 20)
+    assert search._lacks(run, Objective(ttft_s=2.0, tpot_s=3.0)) == lacks
+
+
 @pytest.mark.parametrize("needed", [1, 2, 3, 5, 6, 31, 100, 128, 129])
 def test_the_fewest_replicas_that_work_are_found(monkeypatch, needed):
     counts = []

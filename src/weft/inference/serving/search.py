@@ -47,8 +47,13 @@ def keeps(served: Served, objective: Objective) -> bool:
 
 def keeps_up(served: Served) -> bool:
     """Return whether the last requests wait for less than a tenth of the run: else their queue grows."""
-    last = served.requests[-max(1, len(served.requests) // 10) :]
+    last = served.requests[-_last(served) :]
     return bool((last.first_s - last.arrival_s).mean() <= 0.1 * served.requests.arrival_s[-1])
+
+
+def _last(served: Served) -> int:
+    """Return the number of last requests, whose wait shows whether a queue grows."""
+    return max(1, len(served.requests) // 10)
 
 
 def fewest(table: StepTable, limits: Limits, load: Load) -> tuple[float, float]:
@@ -146,7 +151,11 @@ def _lacks(served: Served, objective: Objective) -> tuple[bool, bool]:
     handoff_s = requests.first_s - requests.prefilled_s
     late = requests.first_s - requests.arrival_s > objective.ttft_s
     slow = (requests.finished_s - requests.first_s) / np.maximum(requests.output - 1, 1) > objective.tpot_s
-    prefill = bool(late.mean() > 1 - objective.share and queue_s[late].mean() >= handoff_s[late].mean())
+    grows = bool(meets(served, objective).mean() >= objective.share) and not keeps_up(served)
+    if grows:
+        late[-_last(served) :] = True
+    too_late = late.mean() > 1 - objective.share or grows
+    prefill = bool(too_late and queue_s[late].mean() >= handoff_s[late].mean())
     decode = bool(slow.mean() > 1 - objective.share) or (bool(late.any()) and not prefill)
     return prefill, decode or not prefill
 
