@@ -49,6 +49,12 @@ def test_hosts_that_are_one_adapter_have_no_rails(monkeypatch: pytest.MonkeyPatc
     assert needs_subnets(load(SPEC))
 
 
+def test_a_fabric_of_several_subnets_is_not_divided_by_rails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rails, "Lid", type("FewLids", (), {"FIRST_MULTICAST": Lid(50)}))
+    assert needs_subnets(load("superpod:su=1,servers=8"))
+    assert not needs_subnets(load("subnets:2,of=superpod:su=1,servers=8"))
+
+
 def test_rail_by_rail_gives_the_rates_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = measure.measure(place(prepare(load(SPEC))), patterns=(Pattern.RING,)).networks[Pattern.RING]
     monkeypatch.setattr(rails, "Lid", type("FewLids", (), {"FIRST_MULTICAST": Lid(100)}))

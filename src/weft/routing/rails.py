@@ -20,6 +20,7 @@ from weft.errors import ConfigError
 from weft.fabric.kinds import NodeKind
 from weft.fabric.levels import levels
 from weft.fabric.model import Fabric
+from weft.fabric.subnets import subnets_of
 from weft.ids import Lid
 from weft.routing.engine import CannotRoute, Options
 from weft.routing.lids import ports_with_lids
@@ -59,8 +60,8 @@ _KNOWN: WeakKeyDictionary[Fabric, tuple[RailSubnet, ...]] = WeakKeyDictionary() 
 
 
 def needs_subnets(fabric: Fabric) -> bool:
-    """Return whether a fabric without routes has more ports than a subnet has LIDs, and rails to divide it by."""
-    if "lft" in vars(fabric.tables) or len(fabric.nodes) < Lid.FIRST_MULTICAST:
+    """Return whether a fabric of one subnet, without routes, has more ports than LIDs, and rails to divide it by."""
+    if "lft" in vars(fabric.tables) or len(fabric.nodes) < Lid.FIRST_MULTICAST or len(subnets_of(fabric)) > 1:
         return False
     hosts, switches = ports_with_lids(fabric)
     return len(hosts) + len(switches) >= Lid.FIRST_MULTICAST and len(set(_rail_names(fabric, hosts))) > 1
