@@ -126,3 +126,10 @@ def test_a_management_network_alone_has_the_plan_s_boxes(plan: Plan) -> None:
 def test_wrong_wishes_are_refused(wishes: dict[str, str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         make_plan(size(Request(gpus=64)), wishes=Wishes(**wishes))  # type: ignore[arg-type]
+
+
+def test_a_network_of_too_small_switches_is_named_with_a_way_out(plan: Plan) -> None:
+    """65,536 storage servers have 131,072 ports, more than a tree of 64-port switches."""
+    message = r"storage network of ndr: fat-tree: .*do not fit.*\n  Give --storage-fabric a fabric with more ports"
+    with pytest.raises(ConfigError, match=message):
+        plan_storage(plan.racks, catalog.interconnect("ndr"), servers=65_536, prices=read_prices())

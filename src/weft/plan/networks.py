@@ -170,7 +170,14 @@ def _join(
         raise ConfigError(f"{interconnect.name} has no adapter of one port in the catalog; give another fabric")
     options = {"hosts": len(ends.names), "server": host.name, "switch": interconnect.switch}
     spec = write_spec("fat-tree", options)
-    fabric = _renamed(load(spec), name, ends.names)
+    try:
+        tree = load(spec)
+    except ConfigError as error:
+        raise ConfigError(
+            f"{name} network of {interconnect.name}: {str(error).splitlines()[0]}\n"
+            f"  Give --{name}-fabric a fabric with more ports on a switch; `weft catalog` lists them."
+        ) from None
+    fabric = _renamed(tree, name, ends.names)
     placed = _place(racks, behind or racks, fabric, ends)
     cabling = cable(placed)
     bill = make_bill(cabling, prices)
