@@ -1,4 +1,4 @@
-"""The floor from above: every rack once and in its place, to scale, what is wrong marked, names as they are."""
+"""The floor from above: every rack once and in its place, to scale, problems marked, names unchanged."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_a_search_finds_every_box_in_its_rack(hall: Cabling, scene: Scene) -> No
 
 
 def test_a_rack_that_all_switches_left_is_empty(hall: Cabling) -> None:
-    """`optimise` may do that."""
+    """`optimise` can produce such a floor."""
     leaf = int(hall.racks.rack[hall.racks.boxes.index("leaf1")])
     rack = np.where(hall.racks.rack == leaf, 0, hall.racks.rack)
     observed = racks_in(lay_out_floor(replace(hall, racks=replace(hall.racks, rack=rack))))

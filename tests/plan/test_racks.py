@@ -187,7 +187,7 @@ def test_rack_scale_system_has_its_own_rack_and_power(switches: str) -> None:
 
 
 def test_power_limit_given_for_the_room_holds_for_delivered_racks() -> None:
-    """A rack of 120 kW is exempt from the default limit without one, and a note says so."""
+    """A rack of 120 kW is exempt from the default limit if none is given, with a note."""
     fabric = weft.load("superpod:su=2,server=gb200-nvl72")
     with pytest.raises(ConfigError, match=r"nvl1 \(gb200-nvl72\) draws 120,000 W and a rack has 60,000 W.*= 120000"):
         place(fabric, Room(rack_power_w=60_000))

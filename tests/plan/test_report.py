@@ -1,4 +1,4 @@
-"""The page: the decision first, everything in it, nothing from elsewhere, names as they are."""
+"""The page: the decision first, complete, without external resources, names unchanged."""
 
 from __future__ import annotations
 

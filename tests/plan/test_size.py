@@ -1,4 +1,4 @@
-"""Sizes against NVIDIA's published tables, to the last cable; then what holds of every size."""
+"""Sizes against NVIDIA's published tables, to the last cable; then properties of every size."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def test_cards_that_a_server_is_not_sold_with_are_named():
     assert note.startswith("dgx-h100 includes ConnectX-7, which stay unused; ConnectX-8 are bought in addition.")
     assert note.endswith("Its slots are 16xPCIe5, and the card is made for 16xPCIe6.")
     assert not size(Request(servers=32, fabric="roce-400")).notes  # the same card
-    assert not size(Request(servers=32, server="host", fabric="xdr")).notes  # it is configured as one likes
+    assert not size(Request(servers=32, server="host", fabric="xdr")).notes  # its configuration is free
 
 
 @pytest.mark.parametrize(

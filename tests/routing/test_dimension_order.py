@@ -217,7 +217,7 @@ def test_parallel_cables_are_used_equally():
 
 @pytest.mark.parametrize(("sizes", "hosts"), [((4, 3, 2), 2), ((5, 5), 1), ((2, 2, 2, 2), 1), ((8,), 3)])
 def test_the_load_of_a_hyperx(sizes, hosts):
-    """All-to-all: a link along a dimension of size k carries n / k * hosts**2 pairs, which differ there as its ends do."""
+    """All-to-all: a link along a dimension of size k carries n / k * hosts**2 pairs that differ as its ends do."""
     n = math.prod(sizes)
     done = routed(weft.load(f"hyperx:{'x'.join(map(str, sizes))},hosts={hosts}")).fabric
     load = measure(done, bisections=2).load
