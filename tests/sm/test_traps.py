@@ -129,7 +129,7 @@ def test_every_kind_of_trap_has_its_text(desk):
         ),
         (Trap.BAD_M_KEY, 999): (
             BadMKeyDetails.pack(method=Method.GET, attribute_id=0x11),
-            "256 LID 999: somebody tried Get of attribute 0x0011 without the M_Key",
+            "256 LID 999: an unknown port tried Get of attribute 0x0011 without the M_Key",
         ),
         (Trap.LINK_INTEGRITY_THRESHOLD, leaf): (
             PortDetails.pack(port_no=5), f"129 leaf1/0 (LID {leaf}), port 5: link integrity threshold",

@@ -1,6 +1,6 @@
 """Alias GIDs: where routers lead to other subnets, each adapter port gets the GUID that is its LID, at index 1.
 
-A router takes the DLID of a packet from such a GID (prefix, zeros, LID: NVIDIA's rule) and asks nobody for it. The
+A router takes the DLID of a packet from such a GID (prefix, zeros, LID: NVIDIA's rule) without a query. The
 permanent GUID stays at index 0, and programs may use either.
 """
 

@@ -93,7 +93,7 @@ def _script(variables: Mapping[str, str]) -> str:
 
 
 def _write(path: Path, text: str, mode: int) -> None:
-    """Write a file that nobody sees half."""
+    """Write a file so that readers see all of it or none."""
     partial = path.with_name(f"{path.name}.new")
     partial.write_text(text, encoding="utf-8")
     partial.chmod(mode)

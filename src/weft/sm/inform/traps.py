@@ -150,7 +150,7 @@ def _attempt(view: View | None, notice: Notice) -> str:
         for slot in view.end_ports[view.fabric.tables.lid[view.end_ports] == notice.issuer_lid].tolist():
             sender_slot = requester(view.fabric, slot, details)
     method = "Get" if details.method == Method.GET else "Set"
-    sender = "somebody" if view is None or sender_slot is None else view.name(sender_slot)
+    sender = "an unknown port" if view is None or sender_slot is None else view.name(sender_slot)
     return f"{sender} tried {method} of attribute {int(details.attribute_id):#06x} without the M_Key"
 
 

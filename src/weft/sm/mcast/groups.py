@@ -102,8 +102,8 @@ class Groups:
         mlid = self._take_mlid(record.mlid)
         if mlid is None:
             return None
-        nobody = {"port_gid": 0, "join_state": 0, "proxy_join": 0}
-        group = Group(MCMemberRecord(**record.as_dict() | nobody | EXACTLY | {"mlid": mlid}))
+        memberless = {"port_gid": 0, "join_state": 0, "proxy_join": 0}
+        group = Group(MCMemberRecord(**record.as_dict() | memberless | EXACTLY | {"mlid": mlid}))
         self.by_mgid[group.mgid] = self.by_mlid[mlid] = group
         return group
 

@@ -35,7 +35,7 @@ What this does not promise:
   other numbers are of other destinations, and go on. So do all, if the block that stays drops everything: no circle
   goes through it.
 - Order cannot help where the old entries are not known (`known`). Such rows are taken to drop everything, as a switch
-  does after power-up, and written whole; what they do until then nobody can say.
+  does after power-up, and written whole; what they do until then is unknown.
 - Old tables that have circles keep them until the entries are replaced.
 - *Freedom from deadlock.* Old and new tables may each be free of credit loops and a mix of them have one, also by
   packets that the old tables sent on their way (Duato, Lysne, Pang and Pinkston, "Part I: a theory for deadlock-free
