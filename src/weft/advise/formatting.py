@@ -135,8 +135,9 @@ def _about_money(advice: Advice, best: Row) -> str:
         return "One server needs no fabric: nothing is bought."
     prices = ", ".join(f"{row.option.label} {row.price_usd / best.price_usd:.2g} times as much" for row in alternatives)
     costs = ", ".join(f"{row.option.label} {_sign(row.unit_usd / best.unit_usd - 1)}" for row in alternatives)
+    servers = "servers, whose price includes their cards," if advice.case.template.sold_with else "servers"
     return (
-        f"The fabric costs {best.price.short} USD to buy, cards included; {prices}. With servers and electricity "
+        f"The fabric costs {best.price.short} USD to buy, cards included; {prices}. With {servers} and electricity "
         f"{advice.counted} cost {_usd(best.unit_usd)} USD; {costs}."
     )
 
