@@ -43,6 +43,7 @@ CONTROLS = {
     "infiniband": ("none", "none", "ib", "hpcc", "swift", "timely", "credits"),
     "roce": ("none", "dcqcn", "hpcc", "swift", "timely", "credits"),
     "tcp": ("reno", "dctcp"),
+    "uet": ("nscc", "rccc", "nscc-rccc"),
 }
 
 
@@ -59,7 +60,7 @@ def draw(seed: int) -> tuple[Fabric, Traffic, dict[str, object]]:
     rng = np.random.default_rng(seed)
     spec = str(rng.choice(SPECS))
     ethernet = "GbE" in spec
-    network = str(rng.choice(["roce", "tcp"])) if ethernet else "infiniband"
+    network = str(rng.choice(["roce", "tcp", "uet"])) if ethernet else "infiniband"
     fabric = routed(spec, int(rng.choice([1, 1, 2, 3])))
     hosts = len(fabric.servers)
     n = int(rng.integers(1, 9))
@@ -76,7 +77,7 @@ def draw(seed: int) -> tuple[Fabric, Traffic, dict[str, object]]:
     if lossy:
         cables = [port.name for port in fabric["h1"].ports if port.link is not None]
         fabric = faults.degrade(fabric, str(rng.choice([*cables, "h2/1"])), float(rng.choice([1e-6, 8e-6])))
-    reliable = network == "tcp" or rng.random() < 0.7
+    reliable = network in ("tcp", "uet") or rng.random() < 0.7
     columns = {
         "operation": rng.choice([0, 1, 2] if reliable and network != "tcp" else [0, 1], n),
         "transport": np.full(n, Transport.RC if reliable else Transport.UC),
@@ -91,9 +92,13 @@ def draw(seed: int) -> tuple[Fabric, Traffic, dict[str, object]]:
     paths = ["table", "table", "adaptive", "spray", "ecmp"]
     if spec.startswith(("torus", "dragonfly", "hyperx")):
         paths = ["table", "valiant", "ugal", "par"]
+    if network == "uet":
+        paths += ["oblivious", "bitmap", "reps", "mixed"]
+        options["full_queue"] = str(rng.choice(["trim", "trim", "drop", "credits"]))
+        options["link_retry"] = bool(lossy and rng.random() < 0.5)
     options["paths"] = str(rng.choice(["table", *paths] if spec.startswith("star") is False else ["table"]))
     options["congestion_control"] = str(rng.choice(CONTROLS[network]))
-    if rng.random() < 0.2 and network != "tcp":
+    if rng.random() < 0.2 and network not in ("tcp", "uet"):
         options["crossbar"] = "one-read-port"
     if rng.random() < 0.2:
         options["switching"] = "store-and-forward"

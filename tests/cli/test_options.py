@@ -228,6 +228,9 @@ SIM_CASES = {
     "--fault": (SIM, "--fault cut:leaf1/1@1us-2us"),
     "--plane-choice": ("star:hosts=4,server=host-xdr,planes=4 --size 64K", "--plane-choice message"),
     "--in-order": ("star:hosts=4,server=host-xdr,planes=4 --size 64K", "--in-order"),
+    "--full-queue": (f"{ETHERNET} --network uet --traffic incast", "--full-queue drop"),
+    "--link-retry": ("ERRING --network uet --size 256K", "--link-retry"),
+    "--ack-every": (f"{ETHERNET} --network uet", "--ack-every 4K"),
     "--threads": ("fat-tree:hosts=256,radix=32 --size 4K", f"--threads {1 if len(os.sched_getaffinity(0)) > 1 else 2}"),
     "--routing-engine": ("torus:4x4,hosts=1 --size 64K", "--routing-engine up-down"),
     "--tables": ("fat-tree:hosts=16,radix=8 --size 64K", "--tables TABLES"),
@@ -330,6 +333,9 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     (folder / "room.toml").write_text("rack_power_w = 90000\n")
     (folder / "prices.toml").write_text('[QM9700]\nusd = 7\nsource = "x"\ndate = 2026-11-02\n')
     (folder / "rates.toml").write_text('[switch]\nper_year = 0.5\nsource = "x"\ndate = 2026-11-02\n')
+    (folder / "erring.yaml").write_text(
+        "topology: star:hosts=4,speed=100GbE\nfaults:\n  - {degrade: h1/1, bit_error_rate: 1e-6}\n"
+    )
     (folder / "phases.toml").write_text(
         '[[phase]]\nname = "pilot"\ndate = 2027-03-01\nservers = 4\n'
         '[[phase]]\nname = "all"\ndate = 2027-09-01\nservers = 16\n'
@@ -345,6 +351,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         "PHASES": str(folder / "phases.toml"),
         "QUOTE": str(folder / "quote.csv"),
         "TABLES": str(folder / "tables"),
+        "ERRING": str(folder / "erring.yaml"),
         "OUT": str(folder / "out"),
     }
 
@@ -496,6 +503,8 @@ IDLE = [
     ("sim", f"{SIM} --engine flow", "--fault cut:leaf1/1@1us-2us", "--engine packet"),
     ("sim", SIM, "--fault cut:leaf1/1@9s-", "after the end of the run"),
     ("sim", SIM, "--routed", "roce-v1"),
+    ("sim", f"{ETHERNET} --network uet", "--link-retry", "has bit errors"),
+    ("sim", f"{ETHERNET} --network uet --engine flow", "--full-queue drop", "no effect on flows"),
     ("sim", SIM, "--load 0.5", "uniform"),
     ("sim", SIM, "--lmc 2", "only --paths lmc uses"),
     ("sim", "torus:4x4 --size 64K", "--paths adaptive", "has nothing to choose on torus:4x4"),

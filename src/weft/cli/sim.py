@@ -180,6 +180,7 @@ def _options(network: Network, outputs: Outputs, paths: str | None) -> Options:
     chosen: dict[str, Any] = {"network": network.network, "paths": paths, "switching": network.switching}
     chosen |= {"plane_choice": network.plane_choice, "in_order": network.in_order}
     chosen |= {"congestion_control": network.congestion_control, "memory": network.memory}
+    chosen |= {"full_queue": network.full_queue, "link_retry": network.link_retry}
     if network.crossbar is not None:
         chosen["crossbar"] = network.crossbar
     return Options(
@@ -189,6 +190,7 @@ def _options(network: Network, outputs: Outputs, paths: str | None) -> Options:
         routed=network.routed,
         mtu_bytes=network.mtu,
         buffer_bytes=parse_size_bytes(network.buffer) if network.buffer else 0,
+        ack_every_bytes=parse_size_bytes(network.ack_every) if network.ack_every else 0,
         skip_tolerance=network.skip_tolerance,
         threads=network.threads,
         capture=tuple(outputs.capture.split(",")) if outputs.capture else (),

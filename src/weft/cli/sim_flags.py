@@ -36,10 +36,12 @@ class Network:
     """The network options."""
 
     network: str | None = None
-    """Protocol: infiniband, omni-path, roce, roce-v1 or tcp. [that of the links; roce on Ethernet]"""
+    """Protocol: infiniband, omni-path, roce, roce-v1, tcp; uet (Ultra Ethernet), spectrum-x, mrc or srd. [that of the
+    links; roce on Ethernet]"""
     paths: str | None = None
     """Choice of paths: table (or minimal), adaptive, ecmp, spray; valiant, ugal, par (dragonfly, torus, HyperX); lmc
-    (add --lmc); with --sweep-load several, separated by commas. [table; ecmp on Ethernet]"""
+    (add --lmc); oblivious, bitmap, reps, mixed (uet, mrc, srd); with --sweep-load several, separated by commas.
+    [table; ecmp on Ethernet, mixed on uet, bitmap on mrc, reps on srd, adaptive on spectrum-x]"""
     lmc: Whole | None = None
     """Assign 2**LMC LIDs, hence paths, to each host port; with --paths lmc messages take turns among them. 1 to 7."""
     plane_choice: str | None = None
@@ -47,13 +49,20 @@ class Network:
     in_order: bool = False
     """Adapters without out-of-order placement: a packet that overtakes another on a second path looks like a loss, and
     with planes each queue pair takes one."""
+    full_queue: str | None = None
+    """With --network uet, mrc or srd: a full switch queue does this: trim, drop, or credits (of links, so that it
+    is never full). [trim; drop on srd]"""
+    link_retry: bool = False
+    """With --network uet, mrc or srd: links send packets with bit errors again (link-level retry)."""
+    ack_every: str | None = None
+    """With --network uet, mrc or srd: bytes received without an acknowledgement. [16K]"""
     switching: str = "cut-through"
     """cut-through or store-and-forward."""
     crossbar: str | None = None
     """output-queued, or one-read-port: an input sends one packet at a time on each VL. [output-queued]"""
     congestion_control: str | None = None
-    """none, ib, dcqcn, hpcc, swift, timely, credits (of the receiver), reno or dctcp. [dcqcn on roce, reno on tcp,
-    none on others]"""
+    """none, ib, dcqcn, spectrum-x, hpcc, swift, timely, credits (of the receiver), reno, dctcp, nscc, rccc or
+    nscc-rccc. [dcqcn on roce, spectrum-x on it, reno on tcp, nscc on uet, mrc and srd, none on others]"""
     memory: str = "host"
     """Location of the payload: host, gpudirect or staged."""
     routed: bool = False

@@ -35,6 +35,7 @@ __all__ = [
     "address_of",
     "cache_folder",
     "call_kernel",
+    "compiled_address",
     "handler",
     "inlined",
     "kernel",
@@ -220,7 +221,11 @@ def kernel_address(function: Kernel, *arguments: Any) -> int:
     if numba.config.DISABLE_JIT:  # type: ignore[attr-defined]
         _pointed.append(function)
         return len(_pointed) - 1
-    takes = tuple(numba.typeof(argument) for argument in arguments)  # type: ignore[no-untyped-call]
+    return compiled_address(function, tuple(numba.typeof(argument) for argument in arguments))  # type: ignore[no-untyped-call]
+
+
+def compiled_address(function: Kernel, takes: tuple[Any, ...]) -> int:
+    """Return the address of a kernel, compiled for these types."""
     function.compile(takes)  # type: ignore[attr-defined]
     overload: Any = function.overloads[takes]  # type: ignore[attr-defined]
     assert overload.signature.return_type == types.int64

@@ -14,7 +14,7 @@ from numba.core import cgutils, types
 from numba.core.typing.templates import AttributeTemplate
 from numba.extending import infer_getattr, intrinsic, lower_getattr_generic, models, register_model
 
-from weft.jit import Kernel
+from weft.jit import Kernel, compiled_address, kernel_address
 
 
 class Reference(types.Type):
@@ -63,6 +63,16 @@ def _refer(_context: Any, target: Any) -> Any:
         return builder.bitcast(slot, ir.IntType(8).as_pointer())
 
     return Reference(target)(target), emit
+
+
+def address_by_reference(function: Kernel, target: Any, *arguments: Any) -> int:
+    """Return the address of a kernel, compiled for a reference to a named tuple and further arguments, for
+    `call_kernel`.
+    """
+    if numba.config.DISABLE_JIT:  # type: ignore[attr-defined]
+        return kernel_address(function)
+    takes = (Reference(numba.typeof(target)), *(numba.typeof(argument) for argument in arguments))  # type: ignore[no-untyped-call]
+    return compiled_address(function, takes)
 
 
 by_reference: Kernel = (lambda target: target) if numba.config.DISABLE_JIT else intrinsic(_refer)  # type: ignore[attr-defined]

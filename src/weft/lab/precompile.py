@@ -39,7 +39,7 @@ class Step:
 STEPS = (
     Step("routing", ("route torus:4x4 --compare", "route superpod:su=1")),
     Step("flow simulation", ("nccl all_reduce -b 1M -e 1M superpod:su=1", "sim star:hosts=4 --engine flow")),
-    Step("packet simulation", ("sim torus:3x3",)),
+    Step("packet simulation", ("sim torus:3x3", "sim star:hosts=4,speed=400GbE --network uet")),
     Step("training", ("train llama3-8b --gpus 16 --pp 2",)),
     Step("served requests", ("infer llama3-8b --rate 1 --seconds 5",)),
     Step("plans", ("plan --gpus 64",)),

@@ -31,6 +31,7 @@ class Policy:
     by_flow: bool = False  # hash by flow: packets of a flow take one path and stay in order
     detour: Detour = Detour.NONE
     by_lid: bool = False
+    entropy: int = 0  # Ultra Ethernet's `Entropy`: switches hash by flow and by a number that the sender chooses
 
     @property
     def selection(self) -> Selection:
@@ -52,6 +53,7 @@ POLICIES: Registry[Policy] = Registry(
         "adaptive": f"{_HERE}.adaptive:ADAPTIVE",
         "ecmp": f"{_HERE}.ecmp:ECMP",
         "spray": f"{_HERE}.spray:SPRAY",
+        **{name: f"{_HERE}.entropy:{name.upper()}" for name in ("oblivious", "bitmap", "reps", "mixed")},
     },
     "a weft.sim.adaptive.Policy of this name",
     lambda name, policy: isinstance(policy, Policy) and policy.name == name,

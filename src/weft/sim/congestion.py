@@ -27,6 +27,10 @@ acknowledgements can be credits:
 
     def on_arrival(qp, now_ps, table, fields, hops): return 0    # picoseconds to wait
 
+On Ultra Ethernet `on_packet` is called for ACKs of several packets, for NACKs and for timeouts: `qp.cause`
+(`weft.sim.packet.uet.records.Cause`) says which. `qp.acked_bytes` have arrived, or were lost; `qp.rtt_ps` is 0 if
+the packet was sent more than once; there is no telemetry.
+
 `fields` are numbers of the adapter, shared by all connections that it receives from: the packets of this message that
 have not arrived, all packets of it, the bytes of a full one on the wire, then as many as `Parameters.receiver_fields`
 says. The acknowledgement of the last packet of a message is never delayed.
@@ -62,6 +66,8 @@ class Ports:
     rate_gbit_s: NDArray[np.float64]  # [port]
     pause_bytes: NDArray[np.int64]  # [port] -> fill level at which an input sends a pause frame
     room_bytes: int  # size of the largest input buffer
+    network_rtt_ps: int = 0  # Ultra Ethernet: the longest round trip without queues
+    trims: bool = False  # Ultra Ethernet: a full queue trims packets
 
     @property
     def line_gbit_s(self) -> float:
@@ -93,6 +99,7 @@ class Control:
     on_timeout: Kernel | None = None  # on a network that drops: no acknowledgement within the timeout
     on_packet: PacketKernel | None = None  # each packet is acknowledged, with the telemetry of the switches
     on_arrival: PacketKernel | None = None  # at the receiver, with `on_packet`: how long the acknowledgement waits
+    grants: bool = False  # Ultra Ethernet: receivers give credits
 
     def __post_init__(self) -> None:
         windows = (self.on_ack, self.on_loss, self.on_timeout)
@@ -110,12 +117,16 @@ CONTROLS: Registry[Control] = Registry(
         "none": Control(name="none", networks=("infiniband", "omni-path", "roce", "roce-v1")),
         "ib": f"{_HERE}.ib:IB",
         "dcqcn": f"{_HERE}.dcqcn:DCQCN",
+        "spectrum-x": f"{_HERE}.dcqcn:SPECTRUM_X",
         "hpcc": f"{_HERE}.hpcc:HPCC",
         "swift": f"{_HERE}.swift:SWIFT",
         "timely": f"{_HERE}.timely:TIMELY",
         "credits": f"{_HERE}.credits:CREDITS",
         "reno": f"{_HERE}.reno:RENO",
         "dctcp": f"{_HERE}.dctcp:DCTCP",
+        "nscc": f"{_HERE}.nscc:NSCC",
+        "rccc": Control(name="rccc", networks=("uet",), grants=True),
+        "nscc-rccc": f"{_HERE}.nscc:NSCC_RCCC",
     },
     "a weft.sim.congestion.Control of this name",
     lambda name, control: isinstance(control, Control) and control.name == name,

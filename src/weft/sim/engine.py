@@ -27,6 +27,10 @@ class Network(enum.StrEnum):
     OMNI_PATH = "omni-path"  # credits too, other headers and adapters
     ROCE = "roce"  # RoCEv2: pause frames, ECN, DCQCN, ECMP
     ROCE_V1 = "roce-v1"  # the same in plain Ethernet frames: it cannot cross a router
+    SPECTRUM_X = "spectrum-x"  # RoCE whose switches choose the path of each packet: adaptive routing
+    UET = "uet"  # Ultra Ethernet: trimming, NSCC, entropies chosen by the sender
+    MRC = "mrc"  # multipath RoCE: the same with RoCE's headers, by the bitmap
+    SRD = "srd"  # Amazon's scalable reliable datagrams: the same without trimming, by REPS
     TCP = "tcp"  # drop-tail, windows, kernel copies, ECMP
 
 
@@ -43,6 +47,18 @@ class Paths(enum.StrEnum):
     ADAPTIVE = "adaptive"
     ECMP = "ecmp"  # a hash of the flow picks from the group
     SPRAY = "spray"  # a random port of the group, for each packet
+    OBLIVIOUS = "oblivious"  # these are of UET: ECMP by an entropy that the sender gives each packet, in turn
+    BITMAP = "bitmap"  # in turn, without those of marked, trimmed and lost packets
+    REPS = "reps"  # those that acknowledgements bring back without a mark
+    MIXED = "mixed"  # the same, or else by the bitmap
+
+
+class FullQueue(enum.StrEnum):
+    """The behaviour of a full switch queue of Ultra Ethernet."""
+
+    TRIM = "trim"  # it leaves only the header of a packet, and the receiver asks for it again
+    DROP = "drop"
+    CREDITS = "credits"  # it is never full: credit-based flow control on each link
 
 
 class Switching(enum.StrEnum):
@@ -71,12 +87,16 @@ class CongestionControl(enum.StrEnum):
     NONE = "none"
     IB = "ib"  # FECN, BECN and the congestion control table of Annex A10
     DCQCN = "dcqcn"
+    SPECTRUM_X = "spectrum-x"  # DCQCN, with marks only in front of receivers
     HPCC = "hpcc"  # by in-band telemetry
     SWIFT = "swift"  # by round trips, as TIMELY
     TIMELY = "timely"
     CREDITS = "credits"  # of the receiver
     RENO = "reno"  # TCP's
     DCTCP = "dctcp"  # TCP's with ECN
+    NSCC = "nscc"  # Ultra Ethernet's: a window of the sender, by round trips and marks
+    RCCC = "rccc"  # Ultra Ethernet's: credits of the receiver
+    NSCC_RCCC = "nscc-rccc"  # both
 
 
 class Memory(enum.StrEnum):
@@ -93,12 +113,15 @@ class Options:
 
     seed: int = 1
     network: Network | None = None  # None: by the links; Ethernet means RoCEv2
-    paths: str | None = None  # None: the table on InfiniBand and Omni-Path, ECMP on Ethernet
+    paths: str | None = None  # None: the table on InfiniBand and Omni-Path, mixed on UET, ECMP on other Ethernet
     plane_choice: PlaneChoice | None = None  # None: packet, on adapters with several planes
+    full_queue: FullQueue | None = None  # UET; None: trim
+    link_retry: bool = False  # UET: a link sends packets with bit errors again
+    ack_every_bytes: int = 0  # UET: received without an acknowledgement; 0: 16 KiB
     in_order: bool = False  # adapters place packets in order only: one that overtakes another looks like a loss
     switching: Switching = Switching.CUT_THROUGH
     crossbar: Crossbar = Crossbar.OUTPUT_QUEUED
-    congestion_control: str | None = None  # None: DCQCN on RoCE, else none
+    congestion_control: str | None = None  # None: DCQCN on RoCE, NSCC on UET, else none
     memory: Memory = Memory.HOST
     routed: bool = False  # Ethernet: each switch is an IP router and each leaf a subnet, as in most large Clos networks
     mtu_bytes: int = 0  # payload of a packet; 0: 4096, TCP 8960, Omni-Path 8192
@@ -117,6 +140,7 @@ class Options:
             ("network", Network, ()),
             ("paths", Paths, POLICIES),
             ("plane_choice", PlaneChoice, ()),
+            ("full_queue", FullQueue, ()),
             ("switching", Switching, ()),
             ("crossbar", Crossbar, ()),
             ("congestion_control", CongestionControl, CONTROLS),
@@ -133,6 +157,7 @@ class Options:
             raise ConfigError(f"--seed must be 0 or more, got {self.seed}")
         for name, low, high, why in (
             ("mtu_bytes", 0, 65_536, "256 to 4096 on InfiniBand, 0 for the usual one"),
+            ("ack_every_bytes", 0, 1 << 20, "0 for 16 KiB"),
             ("buffer_bytes", 0, 1 << 30, "0 for two round trips of the link"),
             ("skip_tolerance", 0, 0.5, "0 runs every packet"),
             ("ack_timeout_exponent", 1, 31, "the field has 5 bits"),

@@ -47,7 +47,9 @@ def headline(result: Result) -> Iterator[tuple[str, str]]:
         )
         us = report["latency_us"]
         yield "latency", f"min {us['min']:,.3f}, median {us['p50']:,.3f}, p99 {us['p99']:,.3f}, max {us['max']:,.3f} µs"
-    trouble = ("retransmitted", "corrupted_packets", "dropped_packets", "marked_packets")
+    trouble = ["retransmitted", "corrupted_packets", "dropped_packets", "marked_packets"]
+    if report["trimmed_packets"]:
+        trouble.insert(3, "trimmed_packets")
     counts = ", ".join(f"{report[name]:,} {name.removesuffix('_packets')}" for name in trouble)
     yield "packets", f"{report['packets']:,} with acknowledgements; {counts}; {report['pauses']:,} pauses"
     if result.trust:

@@ -35,6 +35,7 @@ class PortUse:
     buffer_peak_bytes: NDArray[np.int64]  # largest fill of the input buffer of one VL
     corrupted_packets: NDArray[np.int64]  # arrived with a bit error and were dropped
     dropped_packets: NDArray[np.int64]  # dropped because the output queue was full or the cable was cut
+    trimmed_packets: NDArray[np.int64]  # trimmed to their header because the output queue was full (UET)
     marked_packets: NDArray[np.int64]  # FECN or ECN set here
     pauses: NDArray[np.int64]  # pause frames sent
 
@@ -218,7 +219,7 @@ class Result:
         latency_us = self.latency_ps[arrived] / 1e6
         kinds: dict[str, Any] = {"min": np.min, "mean": np.mean, "max": np.max}
         kinds |= {f"p{p}": partial(np.percentile, q=p) for p in (50, 99, 99.9)}
-        trouble = ("corrupted_packets", "dropped_packets", "marked_packets", "pauses")
+        trouble = ("corrupted_packets", "dropped_packets", "trimmed_packets", "marked_packets", "pauses")
         return {
             "weft": __version__,
             "engine": self.engine,

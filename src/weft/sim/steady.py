@@ -32,7 +32,7 @@ from weft.routing.patterns import Flows, incast, rail_rings, random_ring, shift,
 from weft.sim.engine import Network, Options, Switching
 from weft.sim.fec import has_fec, raw_rates
 from weft.sim.flow.fair import fair_rates
-from weft.sim.layout.rules import RULES, ack_bytes
+from weft.sim.layout.rules import RULES
 from weft.sim.layout.wiring import make_wiring
 from weft.wire.crc import VCRC_BYTES
 from weft.wire.headers import GRH
@@ -384,7 +384,7 @@ def _losses(
         return _Losses(np.zeros(0), np.zeros(0), np.zeros(0))
     begins = pairs.hop_first[:-1]
     forward, back = (np.add.reduceat(error_rate[slots], begins) for slots in (fabric.ports.peer[pairs.hop], pairs.hop))
-    lost, nak_lost = -np.expm1(-forward * 8 * packet_bytes), -np.expm1(-back * 8 * ack_bytes(_RULES))
+    lost, nak_lost = -np.expm1(-forward * 8 * packet_bytes), -np.expm1(-back * 8 * _RULES.ack_bytes)
     ack_s = timings().of_adapter("", _RULES.technology).ack_ns * 1e-9
     return _Losses(
         lost=lost,

@@ -58,7 +58,7 @@ def ideal_networks(
     """
     if cluster.nodes < 2:
         raise ConfigError(f"{cluster}: a network is between two nodes or more")
-    kind = find_named("network", network, {str(each): each for each in sim.Network})
+    kind = find_named("network", network, {str(each): each for each in FABRICS})
     rules = RULES[kind]
     rate_gbit_s, line = _line(cluster, rules.technology, speed)
     payload = rules.mtu_bytes / (rules.mtu_bytes + rules.header_bytes)

@@ -100,6 +100,11 @@ def measure_traffic(
     adapter_gbyte_s = float(sent.max()) * 1000 / (result.last_arrival_ps - step_ps)
     rules, step_us = result.options.network, step_ps / 1e6
     assert rules is not None  # the engine knows by now which links it ran over
+    if rules not in FABRICS:
+        raise ConfigError(
+            f"--network {rules}: no collective was measured on it. Use --network roce with --paths adaptive or spray, "
+            f"as the fabrics spectrum-x-400 and uec-400 do"
+        )
     if rules is sim.Network.TCP:
         return TcpNetwork(step_us=step_us, adapter_gbyte_s=min(adapter_gbyte_s, tcp_gbyte_s(connections))), result
     carried = transport_of(fabric.port(int(traffic.src[0])).node.model)

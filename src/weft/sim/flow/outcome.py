@@ -74,6 +74,7 @@ def _port_use(flow_plan: FlowPlan) -> tuple[PortUse, int]:
         buffer_peak_bytes=nothing,
         corrupted_packets=nothing,
         dropped_packets=nothing,
+        trimmed_packets=nothing,
         marked_packets=nothing,
         pauses=nothing,
     ), int(sent_packets.sum() + acks.sum())

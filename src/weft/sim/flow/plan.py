@@ -72,7 +72,15 @@ def plan(fabric: Fabric, traffic: Traffic, options: Options) -> FlowPlan:
 
 def find_packet_option(fabric: Fabric, options: Options) -> str:
     """Return the name of an option that changes packets only and is not at its default; empty if there is none."""
-    for name in ("buffer_bytes", "skip_tolerance", "ack_timeout_exponent", "threads"):
+    for name in (
+        "buffer_bytes",
+        "skip_tolerance",
+        "ack_timeout_exponent",
+        "threads",
+        "full_queue",
+        "link_retry",
+        "ack_every_bytes",
+    ):
         if getattr(options, name) != getattr(Options(), name):
             return name
     if options.congestion_control is None:

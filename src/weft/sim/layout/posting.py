@@ -16,7 +16,7 @@ from weft.sim.engine import Network, Options
 from weft.sim.layout.hosts import make_hosts
 from weft.sim.layout.path_records import lid_offsets, path_records
 from weft.sim.layout.records import MESSAGE, NONE, QP, FlowControl, Records, distinct_rows, fill, records
-from weft.sim.layout.rules import OVERTAKING, Rules, ack_bytes
+from weft.sim.layout.rules import OVERTAKING, Rules
 from weft.sim.layout.wiring import Wiring
 from weft.sim.traffic import PATH_SL, Operation, Traffic, Transport
 from weft.wire.headers import AETH, DETH, GRH, RETH
@@ -43,7 +43,7 @@ class Posting:
 
 def post(wiring: Wiring, traffic: Traffic, options: Options, rules: Rules) -> Posting:
     """Check the traffic and split it into packets."""
-    _refuse_bad_messages(wiring, traffic, options)
+    _refuse_bad_messages(wiring, traffic, options, rules)
     src, dst = (wiring.port_of_slot[ends] for ends in (traffic.src, traffic.dst))
     reads = np.flatnonzero(traffic.operation == Operation.READ)
     n, n_reads = len(traffic), len(reads)
@@ -99,7 +99,7 @@ def post(wiring: Wiring, traffic: Traffic, options: Options, rules: Rules) -> Po
 # -- checks -----------------------------------------------------------------------------------------------------------
 
 
-def _refuse_bad_messages(wiring: Wiring, traffic: Traffic, options: Options) -> None:
+def _refuse_bad_messages(wiring: Wiring, traffic: Traffic, options: Options, rules: Rules) -> None:
     if not len(traffic):
         raise ConfigError("the traffic has no messages")
 
@@ -131,8 +131,8 @@ def _refuse_bad_messages(wiring: Wiring, traffic: Traffic, options: Options) -> 
     refuse(too_big, f"a datagram (UD) is one packet of at most {options.mtu_bytes} bytes: use RC or UC")
     read_on_ud = (traffic.operation == Operation.READ) & (traffic.transport != Transport.RC)
     refuse(read_on_ud, "RDMA read needs transport RC")
-    if options.network is Network.TCP:
-        refuse(traffic.transport != Transport.RC, "TCP needs transport RC")
+    if options.network is Network.TCP or rules.uet:
+        refuse(traffic.transport != Transport.RC, f"{str(options.network).upper()} needs transport RC")
     if ((traffic.after < 0) | (traffic.after >= len(traffic))).any():
         raise ConfigError(f"a message waits for an unknown one: messages are 0 to {len(traffic) - 1}")
 
@@ -205,7 +205,7 @@ def _packetize(
     to_group = traffic.mlid[whose] > 0
     each_more = np.where(to_group, GRH.size + DETH.size, 0)  # it is split into datagrams
     each_more += np.where(crosses, GRH.size, 0)
-    bare = to_group | (~is_answer & ~is_request & (rules.flow is FlowControl.DROP))
+    bare = rules.uet | to_group | (~is_answer & ~is_request & (rules.flow is FlowControl.DROP))
     # Extra headers in the first packet of a message; a read response has its own in the last one too.
     kinds = (bare, is_answer, is_request, transport == Transport.UD, operation == Operation.WRITE)
     first_more = np.select(kinds, (0, AETH.size, RETH.size, DETH.size, RETH.size))
@@ -216,7 +216,7 @@ def _packetize(
     full = on_wire(mtu)
     last = on_wire(payload - (count - 1) * mtu) + np.where(count == 1, first_more, np.where(is_answer, AETH.size, 0))
     first = np.where(count == 1, last, full + first_more)
-    sizes, index = _distinct_sizes(np.concatenate((first, full, last, [ack_bytes(rules)])))
+    sizes, index = _distinct_sizes(np.concatenate((first, full, last, [rules.ack_bytes])))
     if len(sizes) > np.iinfo(np.int16).max:
         raise ConfigError(f"the packets have {len(sizes):,} different sizes (limit 32,767): use fewer message sizes")
     n = len(messages)
@@ -330,7 +330,7 @@ def can_lose(wiring: Wiring, options: Options, rules: Rules) -> bool:
     """Return whether packets can be lost: by queues, bit errors, cut cables, or adapters that drop what overtakes."""
     cut = any(fault.startswith("cut:") for fault in options.faults)
     cut |= options.in_order and POLICIES[str(options.paths)].selection in OVERTAKING
-    return cut or rules.flow is FlowControl.DROP or bool((wiring.ports.bytes_per_error > 0).any())
+    return cut or rules.flow is FlowControl.DROP or rules.uet or bool((wiring.ports.bytes_per_error > 0).any())
 
 
 def _lead_ps(

@@ -26,6 +26,7 @@ class FlowControl(enum.IntEnum):
     CREDITS = 0
     PAUSE = 1
     DROP = 2
+    TRIM = 3  # a full queue leaves only the header of a packet, or, without trimming, drops it
 
 
 class Selection(enum.IntEnum):
@@ -63,9 +64,12 @@ PLUG = np.dtype(
         ("wait_since_ps", np.int64),
         ("wait_ps", np.int64),
         ("clean_bytes", np.int64),  # bytes until the next bit error
+        ("retry_ps", np.int64),  # link-level retry: round trip of the cable; 0: none
+        ("next_ps", np.int64),  # and the next packet can arrive only then
         ("bytes_per_error", np.float64),  # mean; 0 on a good cable
         ("corrupted", np.int32),
         ("dropped", np.int32),
+        ("trimmed", np.int32),
         ("marked", np.int32),
         ("pauses", np.int32),
     ],
@@ -166,6 +170,9 @@ QP = whole_lines(
         ("ack_psn", np.int32),  # the packet that it acknowledges
         ("sent_psn", np.int32),  # the next new packet
         ("ecn_echo", np.int8),  # the acknowledged packet was marked
+        ("cause", np.int8),  # UET: of the call of its congestion control, and the next two with it
+        ("acked_bytes", np.int64),  # that have arrived, or of the packet that was trimmed or lost
+        ("flight_bytes", np.int64),
         ("threshold", np.float64),  # TCP: where slow start ends
         ("recover_psn", np.int32),  # TCP: one cut per window
         ("unacked", np.int32),  # TCP: packets received since the last acknowledgement

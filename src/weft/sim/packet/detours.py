@@ -44,7 +44,8 @@ def begin_next_part(s, in_queue_index, packet_index):
         if not _ends_detour(s, switch, packet.dlid):
             return False
         message = s.messages[packet.message]
-        dlid = message.dlid if packet.carries == Carries.DATA else message.slid
+        is_forward = packet.carries == Carries.DATA or packet.carries == Carries.HEADER
+        dlid = message.dlid if is_forward else message.slid
         _begin_part(s, switch, packet_index, TO_DESTINATION, dlid)
         return True
     if _may_divert(s, in_queue_index, packet_index):

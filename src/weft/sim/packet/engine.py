@@ -149,6 +149,7 @@ class _Run:
             buffer_peak_bytes=spread(state.buffers.held_peak),
             corrupted_packets=spread(plugs.corrupted),
             dropped_packets=spread(plugs.dropped),
+            trimmed_packets=spread(plugs.trimmed),
             marked_packets=spread(plugs.marked),
             pauses=spread(plugs.pauses),
         )
@@ -188,7 +189,8 @@ def explain(packet_plan: PacketPlan, state: State, why: Stop) -> WeftError:
     if why is Stop.RETRIES:
         qp = state.qps[run.stop_a]
         tcp = run.flow == FlowControl.DROP
-        retries = f"{TCP_RETRIES} retries (ETIMEDOUT)" if tcp else f"{RETRIES} retries (IBV_WC_RETRY_EXC_ERR)"
+        retries = f"{TCP_RETRIES} retries (ETIMEDOUT)" if tcp else f"{RETRIES} retries"
+        retries += "" if tcp or run.uet else " (IBV_WC_RETRY_EXC_ERR)"
         return SubnetError(
             f"{name(int(state.hosts[qp.host].port))} got no acknowledgement from {name(int(qp.dst))} after {retries}: "
             f"a cable on the path loses nearly every packet"

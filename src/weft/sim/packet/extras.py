@@ -31,15 +31,15 @@ def add_extras(
             "reductions in switches need a network without losses and without multicast: leave out bit errors, cut "
             "cables and multicast messages"
         )
-    if one_read and (copies or run.flow[0] == FlowControl.DROP):
+    if one_read and (copies or run.flow[0] == FlowControl.DROP or run.network_rtt_ps[0]):
         raise ConfigError(
-            f"--crossbar {options.crossbar} is for unicast on a lossless network: leave it out with TCP, multicast and "
-            f"reductions in switches"
+            f"--crossbar {options.crossbar} is for unicast on a lossless network: leave it out with TCP, Ultra "
+            f"Ethernet, multicast and reductions in switches"
         )
-    if options.skip_tolerance and (one_read or aggregation.widest or options.capture):
+    if options.skip_tolerance and (one_read or aggregation.widest or options.capture or run.network_rtt_ps[0]):
         raise ConfigError(
-            "a skip tolerance leaves packets out: not with --capture, --crossbar one-read-port or reductions in "
-            "switches"
+            "a skip tolerance leaves packets out: not with --capture, --crossbar one-read-port, Ultra Ethernet "
+            "or reductions in switches"
         )
     run.one_read = one_read
     inputs = records(len(buffers) * n_vls if one_read else 1, INPUT)

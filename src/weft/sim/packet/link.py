@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from weft.jit import handler, part
+import numpy as np
+
+from weft.jit import call_kernel, handler, part
 from weft.sim.layout.records import BLOCK_BYTES, NONE, FlowControl
 from weft.sim.packet.delay_lines import push, schedule
-from weft.sim.packet.state import MOST_HOPS, PAUSED, Carries, PacketEvent
+from weft.sim.packet.state import MOST_HOPS, PAUSED, UET_ACTIONS, Carries, PacketEvent
+
+
+@part
+def ask_uet(s, action, index):
+    """Let the rules of Ultra Ethernet handle something: `weft.sim.packet.uet.rules`. They are a kernel of their own."""
+    return call_kernel(s.run[0].uet, s, np.int64(index) * UET_ACTIONS + action)
 
 
 @part
@@ -23,7 +31,7 @@ def transmit(s, p, queue_index, packet_index):
     size_bytes = packet.bytes
     if run.flow == FlowControl.CREDITS:  # a pause frame changes all credits at once
         s.queues[queue_index].credits -= blocks_bytes(size_bytes)
-    if run.on_packet != 0 and packet.held_in >= 0:
+    if run.traced and packet.held_in >= 0:
         _record_hop(s, p, packet_index)
     port.sending_from = packet.held_in
     port.sending_bytes = size_bytes
@@ -112,6 +120,8 @@ def next_bytes(s, queue_index):
     if queue.head >= 0:
         return blocks_bytes(s.packets[queue.head].bytes)
     if queue.ring >= 0:
+        if s.run[0].uet != 0:  # any packet may be next
+            return blocks_bytes(s.size_bytes[-1])
         message = s.messages[s.qps[s.qps[queue.ring].next].unsent]
         if message.sent == message.packets - 1:
             return blocks_bytes(s.size_bytes[message.last])

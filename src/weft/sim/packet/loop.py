@@ -15,6 +15,7 @@ from weft.sim.packet.delay_lines import (
     head_key,
     line_of,
     push,
+    schedule,
     second_key,
     set_head,
     take_first,
@@ -22,23 +23,25 @@ from weft.sim.packet.delay_lines import (
 from weft.sim.packet.draws import RANDOM_BITS, draw_random
 from weft.sim.packet.frames import capture
 from weft.sim.packet.inputs import enter_input, read_next
-from weft.sim.packet.link import hold, on_credit, release
+from weft.sim.packet.link import ask_uet, hold, on_credit, release
 from weft.sim.packet.multicast import on_copy_at_switch, on_copy_left
 from weft.sim.packet.nic import new_packet, on_control, on_message_posted, on_message_ready, send_next, wake_qp
 from weft.sim.packet.pacing import speed_up
 from weft.sim.packet.receive import accept, on_delayed_ack, on_packet_at_host, release_message
 from weft.sim.packet.reduction import on_summand_at_switch
-from weft.sim.packet.reliability import PROBE, RETRIES_EXCEEDED, SEND_PROBE, on_lost, on_timeout
+from weft.sim.packet.reliability import RETRIES_EXCEEDED, SEND_PROBE, on_lost, on_timeout
 from weft.sim.packet.state import (
     CAPTURED,
     DELAY_LINE_BITS,
     EMPTY,
     LOSSY,
     ONE_READ,
+    PROBE,
     Carries,
     PacketEvent,
     QpState,
     Stop,
+    UetAction,
 )
 from weft.sim.packet.switch import (
     DROPPED,
@@ -151,7 +154,7 @@ def _take_from_agenda(s):
 @handler
 def only_timers(s):
     """Return whether only timers of queue pairs remain: then packets that wait for buffer space wait forever."""
-    if s.run[0].flow == FlowControl.DROP:
+    if s.run[0].flow == FlowControl.DROP or s.run[0].flow == FlowControl.TRIM:
         return False
     for at in range(s.run[0].agenda):
         kind = s.agenda[at].kind
@@ -246,10 +249,20 @@ def _on_arrival(s, packet_index, queue_index):
             if s.plugs[p].down:
                 return _on_cut_cable(s, p, packet_index)
             s.plugs[p].clean_bytes -= packet.bytes
+            if s.plugs[p].retry_ps > 0:
+                return _on_retrying_link(s, queue_index, packet_index)
             if s.plugs[p].clean_bytes < 0:
                 return _on_bit_error(s, p, packet_index)
         if buffer.extra & ONE_READ and not enter_input(s, queue_index, packet_index):
             return NONE
+    return _on_packet(s, packet_index, queue_index)
+
+
+@part
+def _on_packet(s, packet_index, queue_index):
+    """Handle an intact packet in an input buffer."""
+    p = queue_index >> s.run[0].vl_bits
+    packet, buffer = s.packets[packet_index], s.buffers[p]
     if buffer.owner < 0:
         return on_packet_at_host(s, -1 - buffer.owner, packet_index)
     out = on_packet_at_switch(s, queue_index, packet_index)
@@ -281,6 +294,31 @@ def _on_cut_cable(s, p, packet_index):
 
 
 @handler
+def _on_retrying_link(s, queue_index, packet_index):
+    """Take a packet from a link that sends packets with bit errors again (link-level retry): those behind it wait.
+
+    A retry takes a round trip of the link. The packets that the sender had sent meanwhile arrive after it, in order and
+    at the rate of the link.
+    """
+    p = queue_index >> s.run[0].vl_bits
+    plug = s.plugs[p]
+    due_ps = max(s.run[0].now_ps, plug.next_ps)
+    if plug.clean_bytes < 0:
+        plug.corrupted += 1
+        plug.clean_bytes = _draw_clean_bytes(s, p)
+        due_ps += plug.retry_ps
+    plug.next_ps = due_ps + s.serial_ps[s.buffers[p].rate, s.packets[packet_index].length]
+    schedule(s, due_ps, PacketEvent.REPLAYED, packet_index, queue_index)
+    return NONE
+
+
+@part
+def _draw_clean_bytes(s, p):
+    """Return the bytes until the next bit error at port p."""
+    return int(-math.log((draw_random(s) + 1) / (1 << RANDOM_BITS)) * s.plugs[p].bytes_per_error)
+
+
+@handler
 def _on_bit_error(s, p, packet_index):
     """Drop a packet with a wrong checksum."""
     port = s.plugs[p]
@@ -288,7 +326,7 @@ def _on_bit_error(s, p, packet_index):
     port.corrupted += 1
     if packet.carries == Carries.COPY:
         s.branches[packet.psn].corrupted += 1
-    port.clean_bytes = int(-math.log((draw_random(s) + 1) / (1 << RANDOM_BITS)) * port.bytes_per_error)
+    port.clean_bytes = _draw_clean_bytes(s, p)
     release(s, packet.held_in, packet.bytes)
     on_lost(s, packet_index)
     return NONE
@@ -322,8 +360,17 @@ def _on_odd_event(s, kind, a, b):
         on_delayed_ack(s, a)
     elif kind == PacketEvent.CONTROL:
         p = on_control(s, a)
+    elif kind == PacketEvent.REPLAYED:
+        p = _on_packet(s, a, b)
     else:
-        p = on_timeout(s, a)
+        if kind == PacketEvent.UET_PROBE:
+            p = ask_uet(s, UetAction.PROBE, a)
+        elif kind == PacketEvent.PULL:
+            p = ask_uet(s, UetAction.PULL, a)
+        elif run.uet != 0:
+            p = ask_uet(s, UetAction.TIMEOUT, a)
+        else:
+            p = on_timeout(s, a)
         if p == RETRIES_EXCEEDED:
             run.stop_a = a
             return -Stop.RETRIES

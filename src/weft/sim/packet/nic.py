@@ -11,8 +11,8 @@ from __future__ import annotations
 from weft.jit import handler, part
 from weft.sim.layout.records import NONE, FlowControl
 from weft.sim.packet.delay_lines import push, schedule
-from weft.sim.packet.link import transmit
-from weft.sim.packet.state import Carries, PacketEvent, QpState
+from weft.sim.packet.link import ask_uet, transmit
+from weft.sim.packet.state import Carries, PacketEvent, QpState, UetAction
 from weft.sim.packet.switch import check_credits_again, dequeue, enqueue, note_emptied, pick_queue
 
 
@@ -38,7 +38,7 @@ def new_packet(s, message_index, psn, size, carries):
     packet.sl = message.sl if carries == Carries.DATA else message.back_sl
     packet.marked = 0
     packet.again = 0
-    if run.on_packet != 0:
+    if run.traced:
         start_trace(s, packet_index)
     return packet_index
 
@@ -86,6 +86,16 @@ def _next_of_ring(s, queue_index):
     """Create the next packet of the queue pair whose turn it is."""
     queue = s.queues[queue_index]
     qp_index = s.qps[queue.ring].next
+    packet_index = ask_uet(s, UetAction.NEXT_PACKET, qp_index) if s.run[0].uet != 0 else _next_packet(s, qp_index)
+    s.loads[queue.port].bytes += s.packets[packet_index].bytes
+    _charge(s, qp_index, s.packets[packet_index].bytes)
+    _take_turn(s, queue_index, qp_index)
+    return packet_index
+
+
+@part
+def _next_packet(s, qp_index):
+    """Create the next packet of a queue pair, in order."""
     qp = s.qps[qp_index]
     message_index = qp.unsent
     message = s.messages[message_index]
@@ -95,6 +105,20 @@ def _next_of_ring(s, queue_index):
     elif message.sent == 0:
         size = message.first
     packet_index = new_packet(s, message_index, message.first_psn + message.sent, size, Carries.DATA)
+    count_sent(s, qp_index)
+    if message.branch != NONE:
+        s.packets[packet_index].carries = Carries.SUMMAND
+        if message.branch >= 0:
+            s.packets[packet_index].carries = Carries.COPY
+            s.packets[packet_index].psn = message.branch
+    return packet_index
+
+
+@part
+def count_sent(s, qp_index):
+    """Count the next packet of a queue pair as sent. The first one of a message takes the time to read it."""
+    qp = s.qps[qp_index]
+    message = s.messages[qp.unsent]
     if message.sent == 0:
         read_ps = qp.setup_ps + ((message.bytes * qp.ps_per_kib) >> 10)
         qp.clock_ps = max(qp.clock_ps, message.ready_ps) + max(qp.gap_ps, read_ps)
@@ -102,15 +126,6 @@ def _next_of_ring(s, queue_index):
     if message.sent == message.packets:
         qp.unsent = message.next
         qp.outstanding += 1
-    if message.branch != NONE:
-        s.packets[packet_index].carries = Carries.SUMMAND
-        if message.branch >= 0:
-            s.packets[packet_index].carries = Carries.COPY
-            s.packets[packet_index].psn = message.branch
-    s.loads[queue.port].bytes += s.packets[packet_index].bytes
-    _charge(s, qp_index, s.packets[packet_index].bytes)
-    _take_turn(s, queue_index, qp_index)
-    return packet_index
 
 
 @part
@@ -126,7 +141,7 @@ def _charge(s, qp_index, size_bytes):
         qp.paced_ps = max(qp.paced_ps, run.now_ps) + pace_ps
         qp.paced_bytes += size_bytes
     qp.in_flight += 1
-    if run.losses and qp.acked:
+    if run.losses and qp.acked and run.uet == 0:
         set_timer(s, qp_index, run.now_ps + run.timeout_ps)
 
 
@@ -144,6 +159,8 @@ def set_timer(s, qp_index, deadline_ps):
 def may_send(s, qp_index):
     """Return whether a queue pair has packets and room in its windows."""
     qp = s.qps[qp_index]
+    if s.run[0].uet != 0:
+        return ask_uet(s, UetAction.MAY_SEND, qp_index) != 0
     if qp.unsent < 0:
         return False
     if qp.window > 0 and qp.outstanding >= qp.window:
@@ -157,7 +174,7 @@ def may_send(s, qp_index):
 def soonest_ps(s, qp_index):
     """Return when the next packet of a queue pair can leave."""
     qp = s.qps[qp_index]
-    if s.messages[qp.unsent].sent == 0:
+    if qp.unsent >= 0 and s.messages[qp.unsent].sent == 0:
         return max(qp.paced_ps, qp.clock_ps)
     return qp.paced_ps
 
@@ -233,6 +250,8 @@ def on_message_ready(s, message_index):
         qp.unsent = message_index
     if qp.oldest < 0:
         qp.oldest = message_index
+    if s.run[0].uet != 0:
+        ask_uet(s, UetAction.POSTED, message.qp)
     return wake_qp(s, message.qp)
 
 
@@ -241,7 +260,8 @@ def on_control(s, packet_index):
     """Queue a control packet of the adapter on the VL of its service level. Return the port."""
     packet = s.packets[packet_index]
     message = s.messages[packet.message]
-    p = message.src if packet.carries == Carries.DATA else message.dst
+    is_forward = packet.carries == Carries.DATA or packet.carries == Carries.HEADER
+    p = message.src if is_forward else message.dst
     queue_index = (p << s.run[0].vl_bits) + s.host_vl[-1 - s.plugs[p].owner, packet.sl]
     enqueue(s, queue_index, packet_index)
     return p

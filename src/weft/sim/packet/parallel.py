@@ -167,7 +167,11 @@ def _with_packets(state: State) -> State:
     packets = records(2 * n, state.packets.dtype)
     packets[:n] = state.packets
     packets.next[n:] = np.arange(n + 1, 2 * n + 1)
-    if not state.run[0].on_packet:
+    if state.run[0].uet != 0:
+        notes = records(2 * n, state.notes.dtype)
+        notes[:n] = state.notes
+        return state._replace(packets=packets, notes=notes)
+    if not state.run[0].traced:
         return state._replace(packets=packets)
     traces, hops = records(2 * n, state.traces.dtype), make_hops(2 * n)
     traces[:n], hops[:n] = state.traces, state.hops

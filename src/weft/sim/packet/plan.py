@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 from weft.errors import ConfigError
 from weft.fabric.model import Fabric
 from weft.fabric.tables import NO_ROUTE
+from weft.jit.references import address_by_reference
 from weft.routing.detours import part_lanes
 from weft.sim.adaptive import POLICIES
-from weft.sim.congestion import NEVER_BYTES, Parameters, Ports
-from weft.sim.engine import Options
+from weft.sim.congestion import CONTROLS, NEVER_BYTES, Parameters, Ports
+from weft.sim.engine import FullQueue, Options
 from weft.sim.layout.detours import NO_DETOURS, check_lanes, plan_detours
 from weft.sim.layout.paths import arbitration, check_paths, count_vls, host_vls
 from weft.sim.layout.posting import Posting, can_lose, post
@@ -51,6 +52,8 @@ from weft.sim.packet.state import (
     State,
 )
 from weft.sim.packet.trees import Trees, build_trees
+from weft.sim.packet.uet.rules import obey
+from weft.sim.packet.uet.setup import network_rtt_ps, no_uet, set_up_uet, thresholds
 from weft.sim.traffic import Traffic
 from weft.units import transfer_ps
 
@@ -96,12 +99,21 @@ def plan(fabric: Fabric, traffic: Traffic, options: Options) -> PacketPlan:
     arbitration_row, vl, weight, limit = arbitration(wiring, n_vls, full_bytes)
     host_vl = host_vls(wiring, n_vls)
     _assign_vls(posting, host_vl, queues_of_port)
-    posting.qps.ordered = (
-        options.in_order or policy.selection not in OVERTAKING
-    ) and rules.flow is not FlowControl.DROP
+    in_order = options.in_order or policy.selection not in OVERTAKING
+    posting.qps.ordered = in_order and not rules.uet and rules.flow is not FlowControl.DROP
     run = _run(wiring, posting, options, rules, queues_of_port)
-    parameters = _set_up_control(wiring, posting.qps, options, run, int(buffers.room.max()))
-    run.selection, run.policy = policy.selection, choice_address(policy)
+    rtt_ps = network_rtt_ps(wiring, posting, options) if rules.uet else 0
+    parameters = _set_up_control(wiring, posting.qps, options, run, int(buffers.room.max()), rtt_ps)
+    marks = parameters.marks
+    n_packets = 4096 + 8 * len(wiring.ports)  # a few packets in each buffer
+    uet = no_uet()
+    if rules.uet:
+        own = CONTROLS[str(options.congestion_control)]
+        uet = set_up_uet(wiring, posting, options, own, run, rtt_ps, n_packets)
+        drop_above, marks = thresholds(wiring, options, own, rtt_ps, full_bytes)
+        run.plain_bytes = min(int(marks[:, 0].min()), int(drop_above.min()))
+        drop_above = np.repeat(drop_above, queues_of_port)
+    run.selection, run.policy = Selection.BY_FLOW if policy.entropy else policy.selection, choice_address(policy)
     run.detour, run.bias_bytes = policy.detour, BIAS_PACKETS * full_bytes
     run.ends_in_group, run.in_first_group = detours.ends_in_group, detours.in_first_group
     widest = max(trees.widest, aggregation.widest)
@@ -114,7 +126,7 @@ def plan(fabric: Fabric, traffic: Traffic, options: Options) -> PacketPlan:
     inputs, frames = add_extras(wiring, options, run, buffers, queues_of_port, trees, aggregation)
     choices = _choices(fabric, policy.selection, widest > 0)
     first_pair, sl2vl, pair_row = _vl_tables(wiring, n_vls, part_lanes(policy.detour, vls))
-    n_packets, traced = 4096 + 8 * len(ports), bool(run.on_packet[0])  # a few packets in each buffer
+    traced = bool(run.traced[0])
     state = State(
         run=run,
         ports=ports,
@@ -127,13 +139,14 @@ def plan(fabric: Fabric, traffic: Traffic, options: Options) -> PacketPlan:
         pause_above=pause_above.astype(np.int32),
         port_group=np.zeros(len(ports), np.int16),
         stuck_ps=stuck_ps,
-        marks=parameters.marks if parameters.marks is not None else np.zeros((1, 4), np.int64),
+        marks=marks if marks is not None else np.zeros((1, 4), np.int64),
         control_table=parameters.table,
         host_fields=np.zeros((len(posting.hosts), OWN_RECEIVER_FIELDS + parameters.receiver_fields)),
-        control_fields=np.zeros((len(posting.qps), max(parameters.fields, 1)) if traced else (1, 1)),
+        control_fields=np.zeros((len(posting.qps), max(parameters.fields, 1)) if run.on_packet[0] else (1, 1)),
         traces=records(n_packets if traced else 1, TRACE),
         hops=make_hops(n_packets if traced else 1),
         packets=_pool(n_packets),
+        **uet._asdict(),
         messages=posting.messages,
         branches=aggregation.branches if aggregation.widest else trees.branches,
         inputs=inputs,
@@ -174,6 +187,8 @@ def plan(fabric: Fabric, traffic: Traffic, options: Options) -> PacketPlan:
         high_limit_bytes=limit,
         in_turns=_in_turns(vl, weight, n_vls),
     )
+    if rules.uet:
+        run.uet = address_by_reference(obey, state, 0)
     run.free_chunk, run.free_chunks = lines.free_chunk, lines.free_chunks
     run.free_packet, run.free_packets = 0, len(state.packets)
     return PacketPlan(
@@ -220,7 +235,9 @@ def _vl_tables(
     return tables.first_pair[wiring.switch_nodes], parts, row_of_pair.astype(np.uint16)
 
 
-def _set_up_control(wiring: Wiring, qps: Records, options: Options, run: Records, room_bytes: int) -> Parameters:
+def _set_up_control(
+    wiring: Wiring, qps: Records, options: Options, run: Records, room_bytes: int, rtt_ps: int
+) -> Parameters:
     """Prepare the congestion control for the network, and register its hooks in the run."""
     assert options.congestion_control is not None
     assert options.network is not None
@@ -231,6 +248,8 @@ def _set_up_control(wiring: Wiring, qps: Records, options: Options, run: Records
         rate_gbit_s=wiring.port_rate_gbit_s,
         pause_bytes=pause_bytes(options, wiring.port_rate_gbit_s),
         room_bytes=room_bytes,
+        network_rtt_ps=rtt_ps,
+        trims=options.full_queue is not FullQueue.DROP,
     )
     parameters = chosen.prepare(ports, qps)
     run.notify_ps = parameters.notify_ps
@@ -238,6 +257,7 @@ def _set_up_control(wiring: Wiring, qps: Records, options: Options, run: Records
         run.mark_least_bytes = least_bytes
     for name, address in addresses(chosen).items():
         run[name] = address
+    run.traced = (run.on_packet != 0) & (rtt_ps == 0)
     run.checks_data = run.losses | (run.on_packet != 0)
     return parameters
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from weft.jit import ask_with_hops, call, call_with_hops, handler, part
 from weft.sim.layout.records import NONE, FlowControl
 from weft.sim.packet.delay_lines import push, schedule
-from weft.sim.packet.link import release
+from weft.sim.packet.link import ask_uet, release
 from weft.sim.packet.nic import free_packet, make_control, send_control, wake_qp
 from weft.sim.packet.pacing import set_pace, slow_down
-from weft.sim.packet.reliability import PROBE, count_acked, on_acked, on_nak, on_tcp_ack, sent_psn
-from weft.sim.packet.state import Carries, PacketEvent
+from weft.sim.packet.reliability import count_acked, on_acked, on_nak, on_tcp_ack, sent_psn
+from weft.sim.packet.state import PROBE, Carries, PacketEvent, UetAction
 
 DELAYED_ACK_PS = 40_000_000_000  # Linux: TCP_DELACK_MIN
 
@@ -48,6 +48,8 @@ def accept(s, packet_index):
     """Take a packet out of the input buffer. Return the port that may send."""
     packet = s.packets[packet_index]
     release(s, packet.held_in, packet.bytes)
+    if s.run[0].uet != 0:
+        return ask_uet(s, UetAction.ACCEPT, packet_index)
     if packet.carries == Carries.DATA:
         if packet.marked:
             _notify_congestion(s, packet_index)
@@ -131,7 +133,7 @@ def _acknowledge_later(s, packet_index):
 @handler
 def _echo(s, packet_index, ack_index):
     """Copy the time, the mark and the telemetry of a packet into its acknowledgement."""
-    if s.run[0].on_packet == 0 or ack_index < 0:
+    if not s.run[0].traced or ack_index < 0:
         return
     s.packets[ack_index].marked = s.packets[packet_index].marked
     s.traces[ack_index].sent_ps = s.traces[packet_index].sent_ps
@@ -186,11 +188,8 @@ def _complete(s, message_index):
 
     Return the index of the acknowledgement, or NONE.
     """
-    run = s.run[0]
     message = s.messages[message_index]
     qp = s.qps[message.qp]
-    message.finish_ps = run.now_ps + s.hosts[-1 - s.plugs[message.dst].owner].receive_ps
-    run.delivered += 1
     ack_index = NONE
     if qp.acked:
         psn = message.first_psn + message.packets - 1
@@ -198,14 +197,24 @@ def _complete(s, message_index):
         qp.unacked = 0
         qp.expected_psn = max(qp.expected_psn, psn + 1)
     else:
-        run.left -= 1
+        s.run[0].left -= 1
+    deliver(s, message_index)
+    return ack_index
+
+
+@handler
+def deliver(s, message_index):
+    """Note that a message has arrived completely, and release the messages that waited for it."""
+    run = s.run[0]
+    message = s.messages[message_index]
+    message.finish_ps = run.now_ps + s.hosts[-1 - s.plugs[message.dst].owner].receive_ps
+    run.delivered += 1
     for at in range(s.successor_first[message_index], s.successor_first[message_index + 1]):
         group = s.port_group[s.messages[s.successors[at]].src]
         if group == run.group:
             release_message(s, message_index, s.successors[at])
         else:
             push(s, run.release_line + group, message_index, s.successors[at])
-    return ack_index
 
 
 @handler

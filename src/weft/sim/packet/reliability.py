@@ -20,7 +20,7 @@ from weft.jit import call, handler
 from weft.sim.layout.records import NONE, FlowControl
 from weft.sim.packet.delay_lines import push
 from weft.sim.packet.nic import free_packet, on_control, set_timer, start_trace, wake_qp
-from weft.sim.packet.state import Carries, QpState
+from weft.sim.packet.state import PROBE, Carries, QpState
 from weft.sim.packet.switch import note_emptied
 
 RETRIES = 7  # the maximum of the 3-bit retry_cnt
@@ -28,7 +28,6 @@ TCP_RETRIES = 15  # Linux: tcp_retries2
 TCP_TIMEOUT_PS = 200_000_000_000  # Linux: TCP_RTO_MIN; round trips in a data centre are far shorter
 SEND_BUFFER_BYTES = 4 << 20  # Linux: maximum of tcp_wmem, which bounds the bytes in flight
 DUPLICATES = 3  # TCP: this many later packets prove a loss (RFC 5681)
-PROBE = 2  # `again` of a packet that probes whether its message has arrived
 RETRIES_EXCEEDED, SEND_PROBE = -2, -3  # returned instead of a port
 
 
@@ -39,7 +38,7 @@ def on_lost(s, packet_index):
     qp_index = s.messages[packet.message].qp
     qp = s.qps[qp_index]
     run = s.run[0]
-    is_kept = packet.carries == Carries.DATA and qp.acked and not qp.ordered and packet.again != PROBE
+    is_kept = packet.carries == Carries.DATA and qp.acked and not qp.ordered and packet.again != PROBE and run.uet == 0
     group = s.port_group[s.messages[packet.message].src]
     if is_kept and group != run.group:
         push(s, run.lost_line + group, packet_index, 0)
@@ -138,7 +137,7 @@ def _send_copy(s, packet_index):
     packet.dlid, packet.sl = s.messages[packet.message].dlid, s.messages[packet.message].sl  # not those of a detour
     packet.marked = 0
     packet.again = 1
-    if run.on_packet != 0:
+    if run.traced:
         start_trace(s, packet_index)
     run.alive += 1
     run.packets += 1
@@ -238,11 +237,11 @@ def complete_message(s, message_index):
         if qp.unsent == message_index:
             qp.unsent = message.next
             if qp.unsent < 0 and qp.state == QpState.RING:
-                _leave_ring(s, message.qp)
+                leave_ring(s, message.qp)
 
 
 @handler
-def _leave_ring(s, qp_index):
+def leave_ring(s, qp_index):
     """Remove a queue pair with nothing left to send from the ring."""
     qp = s.qps[qp_index]
     queue = s.queues[qp.queue]

@@ -26,6 +26,7 @@ PAUSED = 1 << 30  # credits removed by a pause frame
 PART_BITS = 4  # the service level of a packet; above it, the part of its path: `weft.routing.detours`
 ROOM = 128  # free entries for a few events that copy no packet
 LOSSY, ONE_READ, CAPTURED = 1, 2, 4  # bits of `extra` of a buffer
+PROBE = 2  # `again` of a packet that probes whether its message has arrived
 
 
 class PacketEvent(enum.IntEnum):
@@ -46,6 +47,9 @@ class PacketEvent(enum.IntEnum):
     DELAYED_ACK = 12  # a: queue pair (TCP)
     LOST = 13  # a: packet, lost in another group of switches
     RELEASE = 14  # a: message, delivered in another group of switches; b: message that waits for it
+    REPLAYED = 15  # a: packet, b: input buffer; the link has sent it again
+    UET_PROBE = 16  # a: queue pair
+    PULL = 17  # a: host that gives credits
 
 
 class Carries(enum.IntEnum):
@@ -57,6 +61,8 @@ class Carries(enum.IntEnum):
     CNP = 3  # congestion notification: BECN
     COPY = 4  # multicast data, or the result of a reduction
     SUMMAND = 5  # data that switches add up
+    PULL = 6  # credits of a receiver (UET)
+    HEADER = 7  # of data that a full queue has trimmed, or of none: a probe that must not wait (UET)
 
 
 class Stop(enum.IntEnum):
@@ -70,6 +76,23 @@ class Stop(enum.IntEnum):
     OVERFLOW = 5  # an input buffer overflowed despite flow control
     NO_ROUTE = 6  # no table entry for a packet
     RETRIES = 7  # a queue pair gave up
+
+
+class UetAction(enum.IntEnum):
+    """A request to the rules of Ultra Ethernet, about an index."""
+
+    ACCEPT = 0  # a packet at a host; returns the port that may send
+    NEXT_PACKET = 1  # of a queue pair; returns the packet
+    MAY_SEND = 2  # a queue pair
+    ENQUEUE = 3  # a queue << 32 and a packet
+    DEQUEUE = 4  # from a queue; returns the packet
+    TIMEOUT = 5  # of a queue pair; as the next two, returns the port
+    PROBE = 6  # of a queue pair
+    PULL = 7  # of a host
+    POSTED = 8  # a message to a queue pair
+
+
+UET_ACTIONS = len(UetAction)
 
 
 class QpState(enum.IntEnum):
@@ -145,7 +168,7 @@ PACKET = np.dtype(
         ("next", np.int32),
         ("length", np.int16),  # column of `serial_ps`; `size` is an attribute of every numpy record
         ("total", np.int16),  # TCP: packets arrived when this acknowledgement left, modulo 2^15; of a
-        # multicast packet: copies that have not left yet
+        # multicast packet: copies that have not left yet; UET: entropy
         ("carries", np.int8),
         ("sl", np.int8),  # with the part of its path above
         ("marked", np.int8),  # FECN, or ECN's congestion experienced
@@ -262,6 +285,16 @@ RUN = np.dtype(
         ("one_read", np.int8),  # packets leave an input buffer one at a time
         ("frames", np.int64),  # captured in this slice
         ("losses", np.int8),  # packets can be lost: keep timers
+        ("traced", np.int8),  # packets carry their time and telemetry
+        ("uet", np.int64),  # address of the rules of `uet`, 0 on other networks; the next eight are theirs
+        ("trims", np.int8),  # a full queue trims a packet; else it drops it
+        ("grants", np.int8),  # receivers give credits
+        ("entropy", np.int8),  # `Entropy`
+        ("detects_gaps", np.int8),  # a sender detects losses by packets that arrive out of order
+        ("network_rtt_ps", np.int64),  # the longest round trip without queues
+        ("ack_every_bytes", np.int64),
+        ("plain_bytes", np.int64),  # shorter queues of data leave packets unmarked
+        ("speculative_bytes", np.int64),  # credits that a context has at its start, and the most that it keeps
         ("checks_data", np.int8),  # the receiver looks at each packet, not only at their number
         ("ack_every", np.int32),  # TCP
         ("ack_size", np.int16),
@@ -302,6 +335,14 @@ class State(NamedTuple):
     traces: Records  # [packet]; one row without `on_packet`
     hops: Records  # [packet, hop]
     packets: Records
+    notes: Records  # [packet]; with the next seven one row unless `uet`
+    pdcs: Records  # [qp]
+    sent: Records  # [slot of a context]
+    has_arrived: NDArray[np.uint8]  # [slot]
+    recycled: NDArray[np.int16]  # [slot] -> entropy
+    skips: NDArray[np.uint8]  # [qp, entropy] -> rounds in which it is not used
+    express: Records  # [queue]
+    pullers: Records  # [host]
     messages: Records
     branches: Records
     inputs: Records  # [queue]; one row unless `one_read`

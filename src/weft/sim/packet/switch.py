@@ -16,17 +16,18 @@ from weft.sim.layout.records import NONE, FlowControl, Selection
 from weft.sim.packet.delay_lines import schedule
 from weft.sim.packet.detours import begin_next_part
 from weft.sim.packet.draws import draw_below
-from weft.sim.packet.link import blocks_bytes, next_bytes, transmit
+from weft.sim.packet.link import ask_uet, blocks_bytes, next_bytes, transmit
 from weft.sim.packet.policies.adaptive import choose as adaptive
 from weft.sim.packet.policies.ecmp import choose as ecmp
 from weft.sim.packet.policies.spray import choose as spray
-from weft.sim.packet.state import Carries, PacketEvent
+from weft.sim.packet.state import Carries, PacketEvent, UetAction
 
 NO_ROUTE = 255
 NO_PORT, DROPPED = -2, -3  # returned instead of a port
 # Policies compiled into this kernel, since every packet calls them; `run.policy` is an index here, or an address.
 OWN_POLICIES = (None, adaptive, ecmp, spray)
 _ADAPTIVE, _ECMP, _SPRAY = 1, 2, 3
+ENTROPY_STEP = 1_000_003  # between the hashed numbers of two entropies of one flow
 
 
 @part
@@ -48,7 +49,10 @@ def pick_port(s, switch, first, packet_index):
 def _pick_of_group(s, switch, first, begin, n, packet_index):
     run = s.run[0]
     if run.selection == Selection.BY_FLOW:
-        number = hash_flow(s.qps[s.messages[s.packets[packet_index].message].qp].flow, switch)
+        flow = np.int64(s.qps[s.messages[s.packets[packet_index].message].qp].flow)
+        if run.uet != 0:
+            flow += np.int64(s.packets[packet_index].total) * ENTROPY_STEP
+        number = hash_flow(flow, switch)
     else:
         number = draw_below(s, n)
     loads, ports = s.loads[first:], s.choice_ports[begin : begin + n]
@@ -80,6 +84,9 @@ def enqueue(s, queue_index, packet_index):
     run = s.run[0]
     queue = s.queues[queue_index]
     packet = s.packets[packet_index]
+    if run.uet != 0 and not _is_plain(s, queue_index, packet_index, packet.bytes):
+        ask_uet(s, UetAction.ENQUEUE, (np.int64(queue_index) << 32) + packet_index)
+        return
     packet.next = NONE
     if queue.head < 0:
         queue.head = packet_index
@@ -87,13 +94,27 @@ def enqueue(s, queue_index, packet_index):
     else:
         s.packets[queue.tail].next = packet_index
     queue.tail = packet_index
-    queue.bytes += packet.bytes
-    s.ports[queue.port].waiting |= 1 << (queue_index - (queue.port << run.vl_bits))
-    load = s.loads[queue.port]
-    load.bytes += packet.bytes
-    load.peak_bytes = max(load.peak_bytes, load.bytes)
+    add_load(s, queue_index, packet.bytes)
     if run.mark_least_bytes > 0 and queue.bytes > run.mark_least_bytes and packet.marked == 0:
         _mark(s, queue_index, packet_index)
+
+
+@part
+def _is_plain(s, queue_index, packet_index, more_bytes):
+    """Return whether a packet of Ultra Ethernet is data in a queue too short to mark, to trim or to drop it."""
+    is_data = s.packets[packet_index].carries == Carries.DATA
+    return is_data and s.queues[queue_index].bytes + more_bytes <= s.run[0].plain_bytes
+
+
+@part
+def add_load(s, queue_index, size_bytes):
+    """Count the bytes of a packet in its queue, and let the arbiter see it."""
+    queue = s.queues[queue_index]
+    queue.bytes += size_bytes
+    s.ports[queue.port].waiting |= 1 << (queue_index - (queue.port << s.run[0].vl_bits))
+    load = s.loads[queue.port]
+    load.bytes += size_bytes
+    load.peak_bytes = max(load.peak_bytes, load.bytes)
 
 
 @handler
@@ -124,6 +145,8 @@ def _mark(s, queue_index, packet_index):
 def dequeue(s, queue_index):
     """Remove and return the first packet."""
     queue = s.queues[queue_index]
+    if s.run[0].uet != 0 and not _is_plain(s, queue_index, queue.head, 0):
+        return ask_uet(s, UetAction.DEQUEUE, queue_index)
     packet_index = queue.head
     packet = s.packets[packet_index]
     queue.head = packet.next

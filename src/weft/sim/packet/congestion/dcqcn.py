@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from weft.fabric.kinds import NodeKind
 from weft.jit import part
-from weft.sim.congestion import Control, Parameters, Ports
+from weft.sim.congestion import NEVER_BYTES, Control, Parameters, Ports
 from weft.sim.engine import Network
 
 # Values of the paper, with rates as shares of its 40 Gbit/s line. Firmware of NVIDIA's adapters has the same
@@ -49,6 +50,16 @@ def prepare(ports: Ports, qps: Any) -> Parameters:
     slower = LINE_GBIT_S / ports.line_gbit_s
     qps.step_ps = round(STEP_PS * slower)
     return Parameters(marks=ecn_marks(ports), notify_ps=round(NOTIFY_PS * slower))
+
+
+def prepare_with_routing(ports: Ports, qps: Any) -> Parameters:
+    """Mark in front of receivers only: adaptive routing deals with the queues before that."""
+    parameters = prepare(ports, qps)
+    assert parameters.marks is not None
+    fabric, peer = ports.fabric, ports.fabric.ports.peer[ports.slot]
+    to_switch = (peer >= 0) & (fabric.nodes.kind[fabric.ports.node[peer]] == NodeKind.SWITCH)
+    parameters.marks[to_switch, :2] = NEVER_BYTES
+    return parameters
 
 
 def on_notification(qp, now_ps, table):
@@ -87,6 +98,13 @@ def _raise_rate(qp):
     qp.rate = (qp.rate + qp.target) / 2
 
 
+SPECTRUM_X = Control(
+    name="spectrum-x",
+    networks=(Network.ROCE, Network.ROCE_V1),
+    prepare=prepare_with_routing,
+    on_notification=on_notification,
+    on_timer=on_timer,
+)
 DCQCN = Control(
     name="dcqcn",
     networks=(Network.ROCE, Network.ROCE_V1),
