@@ -334,3 +334,12 @@ def test_too_few_bisections_and_a_negative_seed_are_refused():
         measure(fabric, bisections=1)
     with pytest.raises(ConfigError, match="--seed must be 0 or more"):
         measure(fabric, seed=-1)
+
+
+def test_large_fabrics_get_fewer_bisections(monkeypatch):
+    fabric = routed("star:hosts=8", "up-down")
+    monkeypatch.setattr(quality, "BISECTION_FLOWS", 8 * 6)
+    assert measure(fabric).bisection.bisections == 6
+    assert measure(fabric, bisections=3).bisection.bisections == 3
+    monkeypatch.setattr(quality, "BISECTION_FLOWS", 8)
+    assert measure(fabric).bisection.bisections == 4

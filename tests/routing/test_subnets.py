@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from itertools import count
+
+import numpy as np
 import pytest
 
 import weft
@@ -12,6 +15,8 @@ from weft.fabric.model import Fabric
 from weft.fabric.planes import expand
 from weft.fabric.subnets import subnets_of, take_subnet
 from weft.fabric.tables import NO_ROUTE
+from weft.routing import route as routes
+from weft.routing import subnets
 from weft.routing.engine import Options
 from weft.routing.route import route
 from weft.routing.subnets import _find_loop, _router_steps, check_subnets
@@ -121,3 +126,44 @@ def test_planes_of_several_subnets_are_routed_and_proved_each():
     broken = whole.without("p2-s1-leaf1/1")
     both = check_subnets(route(broken).fabric)
     assert (len(both.subnets), both.routers, both.ok) == (4, 2, True)
+
+
+@pytest.mark.parametrize(
+    ("spec", "engine", "broken", "routed"),
+    [
+        ("subnets:3,routers=2,of=fat-tree:hosts=24,radix=8", "fat-tree", "", 1),
+        ("subnets:3,routers=2,of=fat-tree:hosts=24,radix=8", "fat-tree", "s2-leaf1/5", 2),
+        ("subnets:3,routers=2,of=fat-tree:hosts=24,radix=8", "fat-tree", "router1/3", 2),
+        ("subnets:3,routers=2,of=fat-tree:hosts=12,radix=8", "auto", "", 3),  # lanes are assigned to ports of routers
+        ("subnets:2,routers=2,of=mesh:3x3", "auto", "", 1),
+        ("subnets:2,of=superpod:su=1,server=dgx-b300,servers=70", "updn", "", 1),
+    ],
+)
+def test_equal_subnets_are_routed_and_proved_once_with_the_same_result(spec, engine, broken, routed, monkeypatch):
+    fabric, options = weft.load(spec), Options(engine=engine)
+    fabric = fabric.without(broken) if broken else fabric
+    calls, route_one = [], routes._route
+    monkeypatch.setattr(routes, "_route", lambda *arguments: calls.append(1) or route_one(*arguments))
+    once = route(fabric, options)
+    verdict = check_subnets(once.fabric)
+    assert len(calls) == routed
+    number = count()
+    for module in (routes, subnets):
+        monkeypatch.setattr(module, "fingerprint", lambda _: next(number).to_bytes(4))
+    each = route(fabric, options)
+    for name in ("lft", "port_info", "path_sl", "sl2vl", "lid"):
+        assert np.array_equal(getattr(once.tables, name), getattr(each.tables, name)), name
+    assert once.notes == each.notes
+    assert verdict == check_subnets(each.fabric)
+
+
+def test_a_hole_in_one_of_equal_tables_is_found():
+    fabric = route(weft.load("subnets:3,of=fat-tree:hosts=6,radix=8")).fabric
+    row = fabric.tables.switch_row[fabric.node_index["s2-leaf1"]]
+    fabric.tables.lft[row, 3] = NO_ROUTE
+    assert [subnet.ok for subnet in check_subnets(fabric).subnets] == [True, False, True]
+
+
+def test_a_root_of_one_subnet_is_unknown_in_an_equal_one():
+    with pytest.raises(ConfigError, match="s1-leaf1"):
+        route(weft.load("subnets:2,of=star:hosts=2"), Options(engine="up-down", root="s1-leaf1"))

@@ -13,7 +13,8 @@ is in the subnet that it is cabled to.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from hashlib import blake2b
 from typing import Any
 from zlib import crc32
 
@@ -34,6 +35,7 @@ USAGE = "subnets:N[,routers=1],of=SPEC"
 ROUTER_PORTS = 6  # the subnets that one router joins: SWIDs of NVIDIA's router switches (UFM-SDN appliance, 4.18)
 _VENDOR_ID = 0x2C9
 _CABLE_M = 30.0
+_NAMES = ("name", "description", "guid", "system_guid", "group")  # differ between equal subnets
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -78,6 +80,34 @@ def take_subnet(fabric: Fabric, part: SubnetPart) -> tuple[NDArray[np.bool_], Fa
     links = inside[fabric.links.a]  # both ends are, or none
     own = fabric.subset(keep, links)
     return keep, replace(own, spec=f"subnet {part.number}")
+
+
+def plugged_router_ports(own: Fabric) -> NDArray[np.intp]:
+    """Return the slots of the router ports with a cable in the fabric of one subnet."""
+    is_router = own.nodes.kind == NodeKind.ROUTER
+    return np.flatnonzero(is_router[own.ports.node] & (own.ports.peer >= 0))
+
+
+def fingerprint(own: Fabric) -> bytes:
+    """Return a digest of a subnet's cabling and tables without names, GUIDs and the numbers of router ports.
+
+    Subnets with the same fingerprint have the same routes and the same proof, but for names.
+    """
+    routers = plugged_router_ports(own)
+    label = np.arange(len(own.ports))
+    label[routers] = len(label) + np.arange(len(routers))
+    nodes, links, digest = own.nodes, own.links, blake2b()
+    columns = [getattr(nodes, field.name) for field in fields(nodes) if field.name not in _NAMES]
+    columns += [getattr(links, field.name) for field in fields(links) if field.name not in ("a", "b")]
+    columns += [own.ports.node[routers], label[links.a], label[links.b], np.unique(nodes.group, return_inverse=True)[1]]
+    for name, table in sorted(vars(own.tables).items()):
+        if isinstance(table, np.ndarray) and name not in ("first_pair", "switch_row"):
+            digest.update(name.encode())
+            columns.append(table[np.argsort(label, kind="stable")] if len(table) == len(label) else table)
+    for column in columns:
+        digest.update(f"{column.dtype}{column.shape}".encode())
+        digest.update(np.ascontiguousarray(column).data)
+    return digest.digest()
 
 
 def by_subnet(fabric: Fabric) -> dict[str, Fabric]:

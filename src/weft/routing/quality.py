@@ -33,6 +33,8 @@ from weft.routing.patterns import Flows, bisection, host_ports, rails, shift
 
 _AT_ONCE = 1 << 18  # flows followed per call
 SHIFT_FLOWS = 1 << 21  # all shifts up to 1,448 hosts; for more hosts, a sample with about this many flows in total
+BISECTION_FLOWS = 1 << 21  # 100 bisections up to 20,971 hosts; for more hosts, fewer with about so many flows in total
+_FEWEST_BISECTIONS = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +91,7 @@ class Quality:
 def measure(fabric: Fabric, *, seed: int = 1, bisections: int = 100) -> Quality:
     """Measure load and bandwidth of the fabric's tables; the same seed draws the same shifts and bisections.
 
-    Of planes that differ, the worst is measured.
+    Of planes that differ, the worst is measured. Large fabrics get fewer `bisections`: `BISECTION_FLOWS`.
     """
     if bisections < 2:
         raise ConfigError(f"--bisections must be at least 2 for an error bar, got {bisections}")
@@ -141,7 +143,8 @@ def _measure_shifts(network: _Network, rng: np.random.Generator) -> ShiftLoad:
     return ShiftLoad(shifts=len(by), total=n - 1, mean=mean, worst=worst)
 
 
-def _measure_bisections(network: _Network, rng: np.random.Generator, count: int) -> BisectionBandwidth:
+def _measure_bisections(network: _Network, rng: np.random.Generator, most: int) -> BisectionBandwidth:
+    count = min(most, max(_FEWEST_BISECTIONS, BISECTION_FLOWS // len(network.host)))
     share = np.array([network.mean_rate(bisection(len(network.host), rng)) for _ in range(count)])
     return BisectionBandwidth(
         mean=float(share.mean()),

@@ -18,7 +18,7 @@ from weft.fabric.kinds import NodeKind
 from weft.fabric.merged_tables import merge_tables
 from weft.fabric.model import Fabric
 from weft.fabric.planes import expand, split_planes
-from weft.fabric.subnets import subnets_of, take_subnet
+from weft.fabric.subnets import fingerprint, plugged_router_ports, subnets_of, take_subnet
 from weft.fabric.tables import NO_ROUTE, Tables
 from weft.routing import ENGINES, OPENSM_ENGINES
 from weft.routing.check import TableCheck, check
@@ -54,8 +54,39 @@ def route(fabric: Fabric, options: Options | None = None, previous: NDArray[np.u
     """
     options = options or Options()
     if parts := _split(fabric):
-        return _join(fabric, parts, [route(part, options) for _, part in parts])
+        return _join(fabric, parts, _route_parts([part for _, part in parts], options))
     return _route(_subnet(fabric, options, previous), options)
+
+
+def _route_parts(parts: Sequence[Fabric], options: Options) -> list[Routing]:
+    """Return the routing of each plane or subnet; that of equal subnets is computed once.
+
+    Lanes of routers are by port, a root has a name, and plugins may read names: those are routed one by one.
+    """
+    engine = OPENSM_ENGINES.get(options.engine, options.engine)
+    may_copy = not options.root and (engine == "auto" or ENGINES.is_own(engine))
+    routings: list[Routing] = []
+    known: dict[bytes, Routing] = {}
+    for part in parts:
+        key = fingerprint(part)
+        like = known.get(key) if may_copy else None
+        if like is None or "sl2vl" in vars(like.tables):
+            routings.append(route(part, options))
+            known.setdefault(key, routings[-1])
+        else:
+            routings.append(replace(like, fabric=part.configured(_copy_tables(like.fabric, part))))
+    return routings
+
+
+def _copy_tables(like: Fabric, part: Fabric) -> Tables:
+    """Return the tables of a subnet for an equal one; the ports of its routers may have other numbers."""
+    tables, old = part.tables.like(), like.tables
+    for name in {"lft", "path_sl", "ar_group", "ar_ports", "addresses"} & vars(old).keys():
+        setattr(tables, name, vars(old)[name])
+    tables.port_info[:] = old.port_info
+    tables.port_info[plugged_router_ports(like)] = 0
+    tables.port_info[plugged_router_ports(part)] = old.port_info[plugged_router_ports(like)]
+    return tables
 
 
 def reroute(fabric: Fabric, before: Routing, previous: NDArray[np.uint8] | None = None) -> Routing:

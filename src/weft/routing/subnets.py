@@ -13,7 +13,7 @@ subnets are reached, so there are none.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
 from weft.fabric.planes import split_planes
-from weft.fabric.subnets import subnets_of, take_subnet
+from weft.fabric.subnets import fingerprint, plugged_router_ports, subnets_of, take_subnet
 from weft.fabric.tables import NO_ROUTE
 from weft.routing.check import TableCheck, TableWalker, check
 from weft.routing.engine import Options
@@ -104,12 +104,22 @@ def check_subnets(fabric: Fabric, *, hosts_only: bool = False) -> SubnetsCheck:
             router_loop=next((plane.router_loop for plane in planes if plane.router_loop), ()),
         )
     verdicts, steps = [], Steps()
+    proved: dict[bytes, tuple[Fabric, TableCheck, Steps]] = {}  # the first of equal subnets, if no port is named
     for part in subnets_of(fabric):
         _, own = take_subnet(fabric, part)
+        key = fingerprint(own)
+        if key in proved:
+            like, verdict, its_steps = proved[key]
+            verdicts.append(replace(verdict, spec=own.spec))
+            name = dict(zip(_router_names(like), _router_names(own), strict=True))
+            steps |= {name[port]: {name[other] for other in others} for port, others in its_steps.items()}
+            continue
         if not (own.tables.lft != NO_ROUTE).any():
             own = route(own, Options()).fabric
         verdicts.append(check(own, hosts_only=hosts_only))
-        steps |= _router_steps(own)
+        steps |= (its_steps := _router_steps(own))
+        if verdicts[-1].ok and not verdicts[-1].reply_loop:
+            proved[key] = own, verdicts[-1], its_steps
     return SubnetsCheck(
         spec=fabric.spec,
         subnets=tuple(verdicts),
@@ -141,6 +151,10 @@ def _router_steps(fabric: Fabric) -> Steps:
         waited_for = walk.find_reached(depends, walker.edge_at, graph.far, n_vls, begin)
         steps[name] = {names[other] for other, channels in entrances.items() if waited_for[channels].any()}
     return steps
+
+
+def _router_names(fabric: Fabric) -> list[str]:
+    return [fabric.port(slot).name for slot in plugged_router_ports(fabric).tolist()]
 
 
 def _channels_from(walker: TableWalker, switch: int, port: int, destinations: NDArray[np.intp]) -> NDArray[np.int32]:
