@@ -1,4 +1,4 @@
-"""Which block waits for which others, and in which wave it is written; `upload_order` says why.
+"""Waits of blocks for others, and the wave in which each is written; `upload_order` has the reason.
 
 Entries of one destination stand in blocks of one number, so the blocks of each number are ordered by themselves.
 """
@@ -51,27 +51,27 @@ def scratch_for(n: int) -> Scratch:
 
 @kernel
 def order_blocks(far, old, new, todo, first, wave, s):
-    """Fill `wave` where there is something to do, set entries of `first` to NO_ROUTE; returns how many.
+    """Fill `wave` for the blocks to write, set entries of `first` to NO_ROUTE and return their number.
 
     todo   bool[switch, block]; wave: int32 of that shape
-    first  uint8[switch, lid], the new tables: what is to be written at first
+    first  uint8[switch, lid], the new tables: the entries to write at first
     """
-    dropped = seen = 0
+    dropped = highest = 0
     for block in range(todo.shape[1]):
         waiting = 0
-        for here in range(len(far)):
+        for switch in range(len(far)):
             for at in range(BLOCK):
-                s.waits[here, at] = NO_SWITCH
+                s.waits[switch, at] = NO_SWITCH
         for at in range(BLOCK):
             lid = block * BLOCK + at
             n_changed = find_changed(far, old, new, todo, block, lid, s)
             if n_changed < 2:  # one switch alone cannot close a circle that is in neither table
                 continue
-            seen = find_components(n_changed, seen, s)
+            highest = find_components(n_changed, highest, s)
             for index in range(n_changed):
-                there = next_changed(s.changed[index], s)
-                s.waits[s.changed[index], at] = there
-                waiting += there != NO_SWITCH
+                target = next_changed(s.changed[index], s)
+                s.waits[s.changed[index], at] = target
+                waiting += target != NO_SWITCH
         if waiting:
             dropped += set_waves(block, todo, first, wave, s)
     return dropped
@@ -81,25 +81,25 @@ def order_blocks(far, old, new, todo, first, wave, s):
 
 
 @part
-def next_switch(far, here, port):
+def next_switch(far, switch, port):
     """Return the next switch of a packet; NO_SWITCH if it ends here, at an adapter, or at no port."""
-    return np.int64(far[here, port]) if 0 < port < far.shape[1] else np.int64(NO_SWITCH)
+    return np.int64(far[switch, port]) if 0 < port < far.shape[1] else np.int64(NO_SWITCH)
 
 
 @part
 def find_changed(far, old, new, todo, block, lid, s):
-    """List the switches whose next switch is another one; another link to the same is no matter. Returns how many."""
+    """List the switches whose next switch differs, and return their number."""
     count = 0
-    for here in range(len(far)):
-        if not todo[here, block] or old[here, lid] == new[here, lid]:
+    for switch in range(len(far)):
+        if not todo[switch, block] or old[switch, lid] == new[switch, lid]:
             continue
-        if next_switch(far, here, old[here, lid]) != next_switch(far, here, new[here, lid]):
-            s.changed[count] = here
+        if next_switch(far, switch, old[switch, lid]) != next_switch(far, switch, new[switch, lid]):
+            s.changed[count] = switch
             count += 1
     if count > 1:
-        for here in range(len(far)):
-            s.before[here] = next_switch(far, here, old[here, lid])
-            s.after[here] = next_switch(far, here, new[here, lid])
+        for switch in range(len(far)):
+            s.before[switch] = next_switch(far, switch, old[switch, lid])
+            s.after[switch] = next_switch(far, switch, new[switch, lid])
     return count
 
 
@@ -108,60 +108,60 @@ def find_components(n_changed, base, s):
     """Set `component` of all that the changed switches lead to by either table; equal: strongly connected.
 
     Tarjan, "Depth-first search and linear graph algorithms", 1972. Numbers up to `base` are of earlier searches.
-    Returns the highest number given.
+    Returns the highest number.
     """
-    seen, top = base, 0
+    highest, top = base, 0
     for index in range(n_changed):
         if s.number[s.changed[index]] > base:
             continue
         s.path[0], depth, entering = s.changed[index], 0, True
         while depth >= 0:
-            here = s.path[depth]
+            switch = s.path[depth]
             if entering:
-                seen += 1
-                s.number[here] = s.low[here] = seen
-                s.tried[here], s.is_open[here] = 0, True
-                s.stack[top] = here
+                highest += 1
+                s.number[switch] = s.low[switch] = highest
+                s.tried[switch], s.is_open[switch] = 0, True
+                s.stack[top] = switch
                 top += 1
                 entering = False
-            elif s.tried[here] < 2:
-                there = s.after[here] if s.tried[here] == 0 else s.before[here]
-                s.tried[here] += 1
-                if there != NO_SWITCH and s.number[there] <= base:
+            elif s.tried[switch] < 2:
+                target = s.after[switch] if s.tried[switch] == 0 else s.before[switch]
+                s.tried[switch] += 1
+                if target != NO_SWITCH and s.number[target] <= base:
                     depth += 1
-                    s.path[depth], entering = there, True
-                elif there != NO_SWITCH and s.is_open[there]:
-                    s.low[here] = min(s.low[here], s.number[there])
+                    s.path[depth], entering = target, True
+                elif target != NO_SWITCH and s.is_open[target]:
+                    s.low[switch] = min(s.low[switch], s.number[target])
             else:
-                if s.low[here] == s.number[here]:
-                    top = close_component(here, top, s)
+                if s.low[switch] == s.number[switch]:
+                    top = close_component(switch, top, s)
                 depth -= 1
                 if depth >= 0:
-                    s.low[s.path[depth]] = min(s.low[s.path[depth]], s.low[here])
-    return seen
+                    s.low[s.path[depth]] = min(s.low[s.path[depth]], s.low[switch])
+    return highest
 
 
 @part
 def close_component(root, top, s):
-    """Take its switches off the stack; returns what is left there."""
-    there = -1
-    while there != root:
+    """Take the switches of a component off the stack, and return the height that is left."""
+    target = -1
+    while target != root:
         top -= 1
-        there = s.stack[top]
-        s.component[there], s.is_open[there] = s.number[root], False
+        target = s.stack[top]
+        s.component[target], s.is_open[target] = s.number[root], False
     return top
 
 
 @part
-def next_changed(here, s):
+def next_changed(switch, s):
     """Return the next changed switch on the new path, NO_SWITCH if the path leaves the component before."""
-    there = s.after[here]
-    for _ in range(len(s.after)):  # a new table with a circle would lead round for ever
-        if there == NO_SWITCH or s.component[there] != s.component[here]:
+    target = s.after[switch]
+    for _ in range(len(s.after)):  # a new table with a circle has no end
+        if target == NO_SWITCH or s.component[target] != s.component[switch]:
             return np.int64(NO_SWITCH)
-        if s.before[there] != s.after[there]:
-            return there
-        there = s.after[there]
+        if s.before[target] != s.after[target]:
+            return target
+        target = s.after[target]
     return np.int64(NO_SWITCH)
 
 
@@ -172,62 +172,62 @@ def next_changed(here, s):
 def set_waves(block, todo, first, wave, s):
     """Assign waves by the longest chain of waits; drop entries in circles of waits, and return how many."""
     n = len(s.left)
-    list_who_waits(s)
-    taken = found = dropped = 0
-    for here in range(n):
-        s.done[here], s.met[here] = not todo[here, block], -1
-        if todo[here, block] and s.left[here] == 0:
-            s.ready[found] = here
-            found += 1
+    sort_waits(s)
+    n_released = n_ready = dropped = 0
+    for switch in range(n):
+        s.done[switch], s.met[switch] = not todo[switch, block], -1
+        if todo[switch, block] and s.left[switch] == 0:
+            s.ready[n_ready] = switch
+            n_ready += 1
     for begin in range(n):
         while True:
-            while taken < found:
-                found = release(s.ready[taken], found, block, wave, s)
-                taken += 1
+            while n_released < n_ready:
+                n_ready = release(s.ready[n_released], n_ready, block, wave, s)
+                n_released += 1
             if s.done[begin]:
                 break
-            here, there = lightest(find_circle(begin, dropped, s), s)
-            dropped += drop(here, there, block, first, s)
-            if s.left[here] == 0:
-                s.ready[found] = here
-                found += 1
+            switch, target = lightest(find_circle(begin, dropped, s), s)
+            dropped += drop(switch, target, block, first, s)
+            if s.left[switch] == 0:
+                s.ready[n_ready] = switch
+                n_ready += 1
     return dropped
 
 
 @part
-def list_who_waits(s):
-    """Sort the entries that wait by whom they wait for."""
+def sort_waits(s):
+    """Sort the waiting entries by the switch for which they wait."""
     n = len(s.left)
-    for here in range(n + 1):
-        s.first_behind[here] = 0
-    for here in range(n):
-        s.left[here] = 0
+    for switch in range(n + 1):
+        s.first_behind[switch] = 0
+    for switch in range(n):
+        s.left[switch] = 0
         for at in range(BLOCK):
-            if s.waits[here, at] != NO_SWITCH:
-                s.left[here] += 1
-                s.first_behind[s.waits[here, at]] += 1
-    for here in range(n):
-        s.first_behind[here + 1] += s.first_behind[here]  # the end of its list, which is filled from there
-    for here in range(n):
+            if s.waits[switch, at] != NO_SWITCH:
+                s.left[switch] += 1
+                s.first_behind[s.waits[switch, at]] += 1
+    for switch in range(n):
+        s.first_behind[switch + 1] += s.first_behind[switch]  # the end of its list, which is filled from there
+    for switch in range(n):
         for at in range(BLOCK):
-            if s.waits[here, at] != NO_SWITCH:
-                s.first_behind[s.waits[here, at]] -= 1
-                s.behind[s.first_behind[s.waits[here, at]]] = here * BLOCK + at
+            if s.waits[switch, at] != NO_SWITCH:
+                s.first_behind[s.waits[switch, at]] -= 1
+                s.behind[s.first_behind[s.waits[switch, at]]] = switch * BLOCK + at
 
 
 @part
-def release(here, found, block, wave, s):
+def release(switch, n_ready, block, wave, s):
     """Mark a switch as written, and release those that waited for it. Return the new end of `ready`."""
-    s.done[here] = True
-    for position in range(s.first_behind[here], s.first_behind[here + 1]):
-        there, at = divmod(s.behind[position], BLOCK)
-        if s.waits[there, at] == here:  # not dropped meanwhile
-            wave[there, block] = max(wave[there, block], wave[here, block] + 1)
-            s.left[there] -= 1
-            if s.left[there] == 0:
-                s.ready[found] = there
-                found += 1
-    return found
+    s.done[switch] = True
+    for position in range(s.first_behind[switch], s.first_behind[switch + 1]):
+        target, at = divmod(s.behind[position], BLOCK)
+        if s.waits[target, at] == switch:  # not dropped meanwhile
+            wave[target, block] = max(wave[target, block], wave[switch, block] + 1)
+            s.left[target] -= 1
+            if s.left[target] == 0:
+                s.ready[n_ready] = target
+                n_ready += 1
+    return n_ready
 
 
 @part
@@ -236,21 +236,21 @@ def find_circle(begin, mark, s):
 
     Return its length. Each search has its own `mark`, and ends with entries dropped.
     """
-    here, length = np.int64(begin), 0
-    while s.met[here] != mark:
-        s.met[here] = mark
-        s.circle[length] = here
+    switch, length = np.int64(begin), 0
+    while s.met[switch] != mark:
+        s.met[switch] = mark
+        s.circle[length] = switch
         length += 1
         at = 0
-        while s.waits[here, at] == NO_SWITCH or s.done[s.waits[here, at]]:
+        while s.waits[switch, at] == NO_SWITCH or s.done[s.waits[switch, at]]:
             at += 1
-        here = s.waits[here, at]
+        switch = s.waits[switch, at]
     start = 0
-    while s.circle[start] != here:
+    while s.circle[start] != switch:
         start += 1
     for position in range(start, length):
         s.circle[position - start] = s.circle[position]
-    s.circle[length - start] = here
+    s.circle[length - start] = switch
     return length - start
 
 
@@ -268,13 +268,13 @@ def lightest(length, s):
 
 
 @part
-def drop(here, there, block, first, s):
-    """Let `here` wait for `there` no more: its entries that do are to drop packets at first. Returns how many."""
+def drop(switch, target, block, first, s):
+    """Remove the waits of a switch for `target`: these entries drop packets at first. Return their number."""
     count = 0
     for at in range(BLOCK):
-        if s.waits[here, at] == there:
-            s.waits[here, at] = NO_SWITCH
-            first[here, block * BLOCK + at] = NO_ROUTE
+        if s.waits[switch, at] == target:
+            s.waits[switch, at] = NO_SWITCH
+            first[switch, block * BLOCK + at] = NO_ROUTE
             count += 1
-    s.left[here] -= count
+    s.left[switch] -= count
     return count

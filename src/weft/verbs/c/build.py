@@ -46,21 +46,21 @@ def folder(cache: Path | None = None) -> Path | None:
         digest.update(file.read_bytes())
     objects = home / f"verbs-objects-{os.uname().machine}-{digest.hexdigest()[:16]}"
     digest.update(repr(private).encode())
-    made = home / f"verbs-{os.uname().machine}-{digest.hexdigest()[:16]}"
-    if (made / NAME).is_file():
-        return user_cache.mark_used(made)
-    found = compiler.find()
-    if found is None:
+    library = home / f"verbs-{os.uname().machine}-{digest.hexdigest()[:16]}"
+    if (library / NAME).is_file():
+        return user_cache.mark_used(library)
+    cc = compiler.find()
+    if cc is None:
         return None
     compiling = user_cache.Announcer("compiling libibverbs for programs in C")
     compiling.begin()
     try:
         with user_cache.lock(objects):
-            if not (made / NAME).is_file():  # else another process compiled it meanwhile
-                _compile(found, made, objects, python, private)
+            if not (library / NAME).is_file():  # else another process compiled it meanwhile
+                _compile(cc, library, objects, python, private)
     finally:
         compiling.end()
-    return made
+    return library
 
 
 def _files() -> list[Path]:
@@ -70,26 +70,26 @@ def _files() -> list[Path]:
     return sorted(file for folder, pattern in patterns for file in folder.glob(pattern) if file.is_file())
 
 
-def _compile(cc: str, made: Path, objects: Path, python: str, private: tuple[str, tuple[str, ...]]) -> None:
+def _compile(cc: str, library: Path, objects: Path, python: str, private: tuple[str, tuple[str, ...]]) -> None:
     """Compile, and link. Another libibverbs of the system has other private names, for which linking is enough."""
     from weft.verbs.c import kernels  # which need numba
 
     if not objects.is_dir():
         linked = kernels.compiled()
         _make(objects, lambda partial: _compile_in(partial, cc, python, linked))
-    _make(made, lambda partial: _link_in(partial, user_cache.mark_used(objects), cc, private))
+    _make(library, lambda partial: _link_in(partial, user_cache.mark_used(objects), cc, private))
 
 
-def _make(made: Path, fill: Callable[[Path], None]) -> None:
+def _make(folder: Path, fill: Callable[[Path], None]) -> None:
     """Fill a folder that is renamed when it is whole: other processes see nothing else."""
-    partial = Path(tempfile.mkdtemp(prefix=f"{made.name}.", dir=made.parent))
+    partial = Path(tempfile.mkdtemp(prefix=f"{folder.name}.", dir=folder.parent))
     try:
         fill(partial)
         partial.chmod(0o755)
-        partial.rename(made)
+        partial.rename(folder)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
-    user_cache.remove_unused(made)
+    user_cache.remove_unused(folder)
 
 
 def _sources() -> Path:
@@ -127,8 +127,8 @@ def _run(cc: str, words: Sequence[str], folder: Path | None = None) -> None:
         raise ConfigError(f"{cc} cannot compile weft's {NAME}: {why}\n  Set CC to a C compiler.")
 
 
-def _shared(made: Path, exports: Path) -> list[str]:
-    return ["-shared", "-o", str(made), f"-Wl,-soname,{made.name}", f"-Wl,--version-script={exports}"]
+def _shared(library: Path, exports: Path) -> list[str]:
+    return ["-shared", "-o", str(library), f"-Wl,-soname,{library.name}", f"-Wl,--version-script={exports}"]
 
 
 # -- Python ------------------------------------------------------------------------------------------------------------
@@ -158,7 +158,7 @@ def _python() -> str:
 def _libpython() -> str:
     """Return the libpython of this Python, or the system's of the same version; empty if there is none."""
     variables = sysconfig.get_config_vars("LIBDIR", "MULTIARCH", "INSTSONAME")
-    folder_, multiarch, own = (one or "" for one in variables)
+    folder_, multiarch, own = (text or "" for text in variables)
     places = Path(folder_), Path(folder_, multiarch), Path(sys.base_prefix, "lib"), Path("/usr/lib", multiarch)
     usual = f"libpython{sys.version_info.major}.{sys.version_info.minor}.so.1.0"
     for name in (own, usual) if ".so" in own else (usual,):

@@ -62,24 +62,24 @@ def _put_text(address: int, text: str) -> None:
 
 class FindDevice(Record):
     index: u32
-    name: u64  # where it is written
+    name: u64  # address of the text
     is_there: u32
     guid: u64  # in network order
 
 
 @operation(FindDevice)
 def find_device(call: FindDevice) -> None:
-    there = hardware.present()
-    call.is_there = call.index < len(there)
+    present = hardware.present()
+    call.is_there = call.index < len(present)
     if call.is_there:
-        _put_text(call.name, there[call.index].name)
-        call.guid = be64toh(there[call.index].guid)
+        _put_text(call.name, present[call.index].name)
+        call.guid = be64toh(present[call.index].guid)
 
 
 class OpenDevice(Record):
-    name: u64  # where it is
-    events: u32  # a file for them
-    file: u64  # of another context of this device; out: what stands for this one
+    name: u64  # address of the text
+    events: u32  # a file descriptor
+    file: u64  # of another context of this device; out: a file of this one
     handle: u32
     memory: u64  # memory of the adapter's queues
 
@@ -87,10 +87,10 @@ class OpenDevice(Record):
 @operation(OpenDevice)
 def open_device(call: OpenDevice) -> None:
     if call.file == NO_FILE:
-        made = ProgramContext(call.events, name=ctypes.string_at(call.name).decode())
+        context = ProgramContext(call.events, name=ctypes.string_at(call.name).decode())
     else:
-        made = ProgramContext(call.events, cmd_fd=os.dup(call.file))
-    call.handle, call.file, call.memory = add(made), made.cmd_fd, made.adapter.memory.address
+        context = ProgramContext(call.events, cmd_fd=os.dup(call.file))
+    call.handle, call.file, call.memory = add(context), context.cmd_fd, context.adapter.memory.address
 
 
 class Progress(Record):

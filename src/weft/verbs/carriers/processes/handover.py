@@ -81,8 +81,8 @@ class PeerMemories:
         """Accept other processes in a thread of its own: it may have to wait until kernels are loaded."""
         while self._is_open:
             poller = select.poll()
-            others = (*(one.fileno() for one in self._takers), *(far.file for far in list(self._known.values())))
-            for file in (self._news, self._listener.fileno(), *others):
+            peers = (*(taker.fileno() for taker in self._takers), *(far.file for far in list(self._known.values())))
+            for file in (self._news, self._listener.fileno(), *peers):
                 if file >= 0:
                     poller.register(file, select.POLLIN)
             poller.poll()
@@ -105,11 +105,11 @@ class PeerMemories:
             self._share()
             with contextlib.suppress(OSError):
                 socket.send_fds(taker, [_HELLO], [self.adapter.memory.file])
-        gone = [one for one in self._takers if has_ended(one)]
-        for taker in gone:
+        ended = [taker for taker in self._takers if has_ended(taker)]
+        for taker in ended:
             taker.close()
             self._takers.remove(taker)
-        if gone:
+        if ended:
             runtime.allow_tracing(self._takers)
 
     def _share(self) -> None:
@@ -134,8 +134,8 @@ class PeerMemories:
             if far is None:
                 return None
             mapping, address, process, used = far, far.address, far.process, far.uncounted
-            made = meter or used
-            self._meters.setdefault(path, {})[ctypes.addressof(made)] = made
+            counted = meter or used
+            self._meters.setdefault(path, {})[ctypes.addressof(counted)] = counted
         return ShmPeer(
             address=address,
             process=process,
@@ -153,14 +153,14 @@ class PeerMemories:
     def far(self, path: Path) -> PeerMemory | None:
         """Return the memory of the process at a socket, mapped now if it is not; None if no process answers there."""
         with self._taking:
-            known = self._known.get(path)
-            if known is not None and not known.is_alive:  # another process may have its name already
+            memory = self._known.get(path)
+            if memory is not None and not memory.is_alive:  # another process may have its name already
                 self._forget(path)
-                known = None
-            if known is None and (known := take_memory(path)) is not None:
-                self._known[path] = known
+                memory = None
+            if memory is None and (memory := take_memory(path)) is not None:
+                self._known[path] = memory
                 os.eventfd_write(self._news, 1)
-            return known
+            return memory
 
     def _forget(self, path: Path) -> None:
         for meter in self._meters.pop(path, {}).values():
@@ -195,10 +195,10 @@ def take_memory(path: Path) -> PeerMemory | None:
     except OSError:
         return None
     try:
-        said, files, _, _ = socket.recv_fds(connection, len(_HELLO), 1)
+        greeting, files, _, _ = socket.recv_fds(connection, len(_HELLO), 1)
     except OSError:
-        said, files = b"", []
-    if said != _HELLO or len(files) != 1:
+        greeting, files = b"", []
+    if greeting != _HELLO or len(files) != 1:
         connection.close()
         for file in files:
             os.close(file)
