@@ -153,6 +153,42 @@ def test_answer_latencies_and_trust_come_first_and_explain_has_the_rest(capsys):
     assert "More: --explain" not in whole
 
 
+def test_fabrics_are_compared_by_the_latencies_of_the_same_requests(capsys):
+    base = "llama3-8b --tp 1 --server dgx-h100 --prefill 8 --decode 8 --rate 8 --seconds 10 --input-len 8000 "
+    base += "--output-len 20"
+    runs = run(f"{base} --fabrics eth-100-tcp,ndr", capsys)["runs"]
+    assert [each["fabric"] for each in runs] == ["ndr", "eth-100-tcp"]
+    assert [each["latency"] for each in runs] == [
+        run(f"{base} --fabric {each['fabric']}", capsys)["latency"] for each in runs
+    ]
+    fast, slow = (each["latency"]["handoff"]["p50_s"] for each in runs)
+    assert slow > 5 * fast
+    app(f"infer {base} --fabrics eth-100-tcp,ndr".split())
+    printed = capsys.readouterr().out
+    assert "fastest on ndr. On eth-100-tcp, the slowest, the p99 of hand-offs is " in printed
+
+
+def test_fabrics_do_not_matter_to_replicas_inside_servers(capsys):
+    runs = run(f"{SMALL} --fabrics eth-100-tcp,ndr", capsys)["runs"]
+    assert runs[0]["latency"] == runs[1]["latency"]
+    app(f"infer {SMALL} --fabrics eth-100-tcp,ndr --slo-ttft 1s".split())
+    printed = capsys.readouterr().out
+    assert "All fabrics give the same." in printed
+    assert "kept %" in printed
+
+
+def test_bands_contain_the_prediction_and_are_those_of_longer_and_shorter_steps(capsys):
+    facts = run(f"{SMALL} --bands", capsys)
+    low, high = facts["bands"]["steps"]
+    assert low < 1 < high
+    for name, ends in facts["bands"]["latency"].items():
+        for key, (least, most) in ends.items():
+            assert least <= facts["latency"][name][key] <= most
+    assert facts["bands"]["latency"]["tpot"]["p50_s"][1] > high * facts["latency"]["tpot"]["p50_s"]  # and fuller steps
+    app(f"infer {SMALL} --bands".split())
+    assert f"Steps take {low:.2f} to {high:.2f} times as long" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -186,6 +222,35 @@ def test_answer_latencies_and_trust_come_first_and_explain_has_the_rest(capsys):
         ("--framework none", "no framework 'none'"),
         ("--phase both --batch-size 2", "did you mean prefill or decode"),
         ("--simulate --fault dead:replica1", "--rate or --request-trace"),
+        ("--rate 5 --max-num-seqs 0", "--max-num-seqs must be 1 or more, got 0"),
+        ("--rate 5 --max-num-batched-tokens 0", "--max-num-batched-tokens must be 1 or more, got 0"),
+        ("--rate 5 --shared-prefix 0", "--shared-prefix must be 1 or more, got 0"),
+        ("--rate 5 --shared-prefix 10 --prefixes 0", "--prefixes must be 1 or more, got 0"),
+        ("--rate 5 --max-model-len 0", "--max-model-len must be 1 or more, got 0"),
+        ("--rate 5 --max-input-len 0", "--max-input-len must be 1 or more, got 0"),
+        ("--rate 5 --prefill 0 --decode 1", "--prefill must be 1 or more, got 0"),
+        ("--rate 5 --prefill -1 --decode 1", "--prefill must be 1 or more, got -1"),
+        ("--rate 5 --prefill 1 --decode 1 --staging 0", "--staging must be 1 or more, got 0"),
+        ("--rate 5 --prefill 1 --decode 1 --decode-tp 0", "--decode-tp must be 1 or more, got 0"),
+        ("--rate 5 --prefill 2 --decode 1 --gpus 2", "need 3 GPUs: give --gpus 3"),
+        ("--rate 5 --trace-speed 0", "--trace-speed goes with"),
+        ("--request-trace x.csv --trace-speed 0", "--trace-speed must be above 0, got 0"),
+        ("--request-trace x.csv --requests 0", "--requests must be 1 or more, got 0"),
+        ("--request-trace x.csv --input-len 500", "a trace has its own lengths"),
+        ("--request-trace x.csv --output-len 5", "a trace has its own lengths"),
+        ("--simulate --requests 0", "--requests must be 1 or more, got 0"),
+        ("--simulate --concurrency 8 --requests 4", "--requests must be at least --concurrency"),
+        ("--rate 1e9 --seconds 1e9", "more than 50,000,000 requests"),
+        ("--rate 5 --router prefix", "no prompts share a prefix"),
+        ("--rate 5 --no-prefix-caching", "no prompts share a prefix"),
+        ("--rate 5 --fault dead:decode1", "the replicas are replica1"),
+        ("--rate 5 --seconds 10 --fault dead:replica1@2000s", "begins after the last request"),
+        ("--rate 5 --find gpus --slo-ttft 1s --picture-cdf x.svg", "leave out --find"),
+        ("--rate 5 --find gpus --slo-ttft 1s --bands", "leave out --find"),
+        ("--rate 5 --fabrics ndr,roce-400 --bands", "--fabrics serves one load"),
+        ("--rate 5 --fabrics ndr,ndr", "each once"),
+        ("--rate 5 --fabrics ndr --fabric ndr", "leave out one of them"),
+        ("--bands", "add --rate"),
     ],
 )
 def test_options_that_contradict_each_other_are_refused(words, message):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from math import nan
+
 import pytest
 
 from weft.errors import ConfigError
@@ -30,6 +33,7 @@ def deploy(model=SMALL, **fields: object) -> Deployment:
         ({"model": EXPERTS, "dense_weights": "fp3"}, "--dense-weights format"),
         ({"activations": "fp3"}, "fp3"),
         ({"imbalance": 0.9}, "--imbalance must be at least 1, got 0.9"),
+        ({"imbalance": nan}, "--imbalance must be at least 1, got nan"),
         ({"drafts": -1}, "--drafts must be at least 0, got -1"),
         ({"max_batch": -1}, "--max-batch must be at least 0, got -1"),
         ({"max_tokens": -1}, "--max-tokens must be at least 0, got -1"),
@@ -177,6 +181,21 @@ def test_drafts_count_up_to_the_first_that_is_rejected():
 def test_products_have_the_format_of_the_weights_where_tensor_cores_can(server, weights, precision):
     assert deploy(EXPERTS, server=server, weights=weights).precision == precision
     assert deploy(EXPERTS, server=server, weights=weights, activations="bf16").precision == "bf16"
+
+
+def test_weights_of_a_config_json_have_the_format_of_its_quantization(tmp_path):
+    sizes = {"hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8}
+    sizes |= {"intermediate_size": 14336, "vocab_size": 128256, "max_position_embeddings": 8192}
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(sizes | {"quantization_config": {"quant_method": "fp8"}}))
+    assert deploy(str(path)).weights == "fp8"
+    assert deploy(str(path), weights="bf16").weights == "bf16"
+    path.write_text(json.dumps(sizes | {"quantization_config": {"quant_method": "awq", "bits": 4}}))
+    with pytest.raises(ConfigError, match="expected one of fp8, mxfp4, nvfp4; or give --weights"):
+        deploy(str(path))
+    assert deploy(str(path), weights="fp8").weights == "fp8"
+    path.write_text(json.dumps(sizes))
+    assert deploy(str(path)).weights == "bf16"
 
 
 def test_the_cache_is_narrow_by_default_where_the_engine_does_so():

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from tests.inference.serving_cases import disaggregated, random_case, table
 
-from weft.errors import ConfigError
+from weft.errors import ConfigError, SimulationBug
+from weft.inference.serving import run as run_module
 from weft.inference.serving.figures import Objective, breakdown, e2e_s, goodput, latencies, throughput, tpot_s, ttft_s
 from weft.inference.serving.load import Lengths, Load, Prefix, closed_loop, offline, poisson
 from weft.inference.serving.run import Served, serve
@@ -44,6 +45,24 @@ def test_every_token_is_generated_once_and_kv_stays_within_its_room(seed):
         assert (requests[after] >= requests[before]).all()
     assert served.area_s == pytest.approx(e2e_s(served).sum())  # Little's law
     assert sum(breakdown(served).values()) == pytest.approx(e2e_s(served).mean())
+
+
+@pytest.mark.parametrize(
+    ("lost", "message"),
+    [({"emitted": 599.0}, "tokens were generated for"), ({"area_s": 0.9}, "requests were inside for")],
+)
+def test_a_run_that_loses_a_token_or_time_is_an_error_of_the_simulation(lost, message):
+    served = serve(single(), poisson(rate=5, seconds=4, prompt=Lengths(100), output=Lengths(30), seed=1))
+    run_module._check_conservation(served)
+    with pytest.raises(SimulationBug, match=message):
+        run_module._check_conservation(replace(served, **lost))
+
+
+def test_steps_at_twice_the_pace_make_a_lonely_request_twice_as_long():
+    load = offline(requests=1, prompt=Lengths(500), output=Lengths(20), seed=1)
+    one, two = (serve(single(), load, pace=pace) for pace in (1.0, 2.0))
+    assert two.end_s == pytest.approx(2 * one.end_s)
+    assert breakdown(two) == pytest.approx({name: 2 * seconds for name, seconds in breakdown(one).items()})
 
 
 def test_random_services_reach_preemptions_retries_and_cached_prefixes():

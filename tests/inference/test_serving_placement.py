@@ -10,7 +10,9 @@ from tests.inference.serving_cases import table
 
 import weft
 from weft.errors import ConfigError
+from weft.fabric.rates import read_data
 from weft.inference.deployment import find_deployment
+from weft.inference.handoff_accuracy import handoff_errors
 from weft.inference.serving.disturbances import Disturbance, compare_phases, phases_of
 from weft.inference.serving.figures import latencies
 from weft.inference.serving.load import Lengths, offline, poisson
@@ -19,10 +21,6 @@ from weft.inference.serving.run import serve
 from weft.sim.perftest import prepare
 from weft.sim.traffic import Traffic
 
-# Mooncake documentation, PD disaggregation performance (2025-11): Qwen3-8B in BF16, vLLM, H800 with 8 adapters of
-# 200 Gbit/s as used there; prompt tokens, ms of the hand-off
-MOONCAKE = ((128, 0.54), (256, 0.61), (512, 0.92), (1024, 1.5), (2048, 2.51), (4096, 4.75), (8192, 8.84))
-MOONCAKE_LONG = ((16384, 16.43), (32768, 31.65))
 QWEN3_8B_KV_BYTES = 2 * 36 * 8 * 128 * 2
 
 
@@ -40,34 +38,36 @@ def wire_ms(placement: Placement, prompt: int) -> float:
     return 1000 * float(request.first_s - request.prefilled_s)
 
 
-@pytest.mark.parametrize(("prompt", "measured_ms"), [*MOONCAKE, *MOONCAKE_LONG])
+def published_rows() -> list[tuple[int, float]]:
+    """Return prompt tokens and milliseconds of the published hand-offs."""
+    return [(int(prompt), ms) for prompt, ms in read_data("weft.inference", "published/handoffs.toml")["rows"]]
+
+
+@pytest.mark.parametrize(("prompt", "measured_ms"), published_rows())
 def test_handoffs_take_as_long_as_published(placement, prompt, measured_ms):
     assert wire_ms(placement, prompt) == pytest.approx(measured_ms, rel=0.1)
 
 
 def test_long_handoffs_follow_from_short_ones():
     """Fitted to prompts up to 8,192 tokens alone, set-up and rate give the longer ones within 10 %."""
-    tokens, measured_ms = np.array(MOONCAKE).T
+    tokens, measured_ms = np.array(published_rows()).T
     size = tokens * QWEN3_8B_KV_BYTES / 1e6
-    weights = 1 / measured_ms
-    setup_ms, ms_per_mb = np.linalg.lstsq(np.column_stack((weights, size * weights)), np.ones(len(size)), rcond=None)[0]
-    for prompt, expected_ms in MOONCAKE_LONG:
-        found_ms = setup_ms + ms_per_mb * prompt * QWEN3_8B_KV_BYTES / 1e6
-        assert found_ms == pytest.approx(expected_ms, rel=0.1)
+    short = tokens <= 8192
+    rows = np.column_stack((1 / measured_ms, size / measured_ms))
+    constants = np.linalg.lstsq(rows[short], np.ones(short.sum()), rcond=None)[0]
+    assert rows[~short] @ constants == pytest.approx(1, rel=0.1)
 
 
 def test_each_handoff_follows_from_the_eight_others():
     """The constants without a measurement predict it within 11 %, and all within 5 % in the mean."""
-    tokens, measured_ms = np.array((*MOONCAKE, *MOONCAKE_LONG)).T
-    size = tokens * QWEN3_8B_KV_BYTES / 1e6
-    rows = np.column_stack((1 / measured_ms, size / measured_ms))
-    errors = []
-    for i in range(len(rows)):
-        others = np.arange(len(rows)) != i
-        constants = np.linalg.lstsq(rows[others], np.ones(len(rows) - 1), rcond=None)[0]
-        errors.append(abs(float(rows[i] @ constants) - 1))
-    assert np.mean(errors) < 0.05
-    assert max(errors) < 0.11
+    errors = handoff_errors()
+    assert errors.figures == len(published_rows())
+    assert errors.mean_error < 0.05 < errors.most < 0.11
+
+
+def test_errors_of_handoffs_are_those_of_simulated_ones(placement):
+    errors = [wire_ms(placement, prompt) / measured_ms - 1 for prompt, measured_ms in published_rows()]
+    assert max(map(abs, errors)) == pytest.approx(handoff_errors().fitted_most, abs=0.005)
 
 
 def test_a_handoff_uses_the_adapters_of_all_gpus(placement):

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from weft.errors import ConfigError, FileError
+from weft.training.hugging_face import read_weights
 from weft.training.transformer import find
 
 LLAMA = {
@@ -237,6 +239,55 @@ def test_a_missing_key_is_named(written, key):
 def test_invalid_shape_is_refused(written, changed, message):
     with pytest.raises(ConfigError, match=message):
         find(written(LLAMA | changed))
+
+
+def compressed(weights: object) -> dict[str, object]:
+    """Return a quantization_config of compressed-tensors."""
+    return {"quant_method": "compressed-tensors", "config_groups": {"group_0": {"weights": weights}}}
+
+
+@pytest.mark.parametrize(
+    ("quantization", "weights"),
+    [
+        (None, None),
+        ({"quant_method": "fp8", "weight_block_size": [128, 128]}, "fp8"),
+        ({"quant_method": "mxfp4", "modules_to_not_convert": ["lm_head"]}, "mxfp4"),
+        ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, "nvfp4"),
+        ({"quant_method": "modelopt", "quant_algo": "FP8"}, "fp8"),
+        (
+            {
+                "quant_method": "compressed-tensors",
+                "config_groups": {"g": {"weights": {"num_bits": 8, "type": "float"}}},
+            },
+            "fp8",
+        ),
+        (
+            {
+                "quant_method": "compressed-tensors",
+                "config_groups": {"g": {"weights": {"num_bits": 4, "type": "float"}}},
+            },
+            "nvfp4",
+        ),
+    ],
+)
+def test_the_format_of_weights_is_that_of_the_quantization(written, quantization, weights):
+    assert read_weights(Path(written(LLAMA | {"quantization_config": quantization}))) == weights
+
+
+@pytest.mark.parametrize(
+    "quantization",
+    [
+        {"quant_method": "awq", "bits": 4},
+        {"quant_method": "modelopt"},
+        {"quant_method": "compressed-tensors"},
+        compressed({"num_bits": 4, "type": "int"}),
+        compressed(None),
+        "fp8",
+    ],
+)
+def test_weights_of_other_formats_are_refused(written, quantization):
+    with pytest.raises(FileError, match="expected one of fp8, mxfp4, nvfp4; or give --weights"):
+        read_weights(Path(written(LLAMA | {"quantization_config": quantization})))
 
 
 @pytest.mark.parametrize(("text", "message"), [("{,}", ":1: .*expected JSON"), ("[1]", "list; expected a JSON")])

@@ -55,7 +55,15 @@ def infer(
         tables.print_validation(outputs.form)
         return
     _check(where, cut, outputs)
-    check_traffic(traffic, serving, requests.batch_size, requests.phase, requests.concurrency)
+    lengths = requests.input_len, requests.output_len
+    check_traffic(
+        traffic,
+        serving,
+        requests.batch_size,
+        requests.phase,
+        requests.concurrency,
+        has_lengths=lengths != (NO_REQUESTS.input_len, NO_REQUESTS.output_len),
+    )
     load, clock = read_load(requests), find_engine(where.engine or "flow")
     if traffic.is_active:
         _serve_traffic(model, where, cut, requests, traffic, serving, outputs)
@@ -78,15 +86,16 @@ def _serve_traffic(
     model: str, where: Where, cut: Cut, requests: Requests, traffic: Traffic, serving: Serving, outputs: Outputs
 ) -> None:
     """Serve requests one by one."""
-    from weft.cli.infer_traffic import Run, fleet_of, run_traffic
+    from weft.cli.infer_traffic import Run, compare_traffic, fleet_of, run_traffic
+    from weft.inference.prediction import check_fabrics
     from weft.sim.engines import find_engine
 
-    if replace(outputs, form=NO_OUTPUTS.form, explain=False) != NO_OUTPUTS:
-        raise ConfigError(
-            "--fabrics, --pareto and --picture show means: leave out --rate, --request-trace and --simulate"
-        )
-    if outputs.explain and serving.find:
-        raise ConfigError("--explain is for one service: leave out --find")
+    if outputs.pareto or outputs.picture is not None:
+        raise ConfigError("--pareto and --picture show means: leave out --rate, --request-trace and --simulate")
+    if outputs.explain and (serving.find or outputs.fabrics is not None):
+        raise ConfigError("--explain is for one service: leave out --find and --fabrics")
+    if outputs.fabrics is not None and any((serving.find, serving.write_requests, serving.picture_cdf, serving.bands)):
+        raise ConfigError("--fabrics serves one load: leave out --find, --bands, --write-requests and --picture-cdf")
     if serving.find == "gpus" and (where.gpus is not None or serving.prefill or serving.decode):
         raise ConfigError("--find gpus finds the number of GPUs and replicas: leave out --gpus, --prefill and --decode")
     if serving.find == "layout":
@@ -94,19 +103,32 @@ def _serve_traffic(
     output = read_load(requests).output
     one = replace(where, gpus=None, servers="") if serving.find == "layout" else where
 
-    def find_one(gpus: int | None, sizes: Mapping[str, int]) -> Deployment:
-        return find(model, one if gpus is None else replace(one, gpus=gpus, servers=""), cut, sizes)
+    def run_on(fabric: str | None) -> Run:
+        there = replace(one, fabric=fabric)
 
-    run = Run(
-        fleet=fleet_of(find_one, serving, find_engine(where.engine or "flow")),
-        traffic=traffic,
-        serving=serving,
-        load_of=lambda other: read_traffic(other, requests.input_len, output, requests.concurrency, where.seed),
-        most_gpus=where.gpus or _gpus_of_server(where),
-        seed=where.seed,
-    )
+        def find_one(gpus: int | None, sizes: Mapping[str, int]) -> Deployment:
+            if gpus is not None and there.gpus is not None:
+                raise ConfigError(f"these replicas need {gpus} GPUs: give --gpus {gpus}, or fewer of them")
+            return find(model, there if gpus is None else replace(there, gpus=gpus, servers=""), cut, sizes)
+
+        return Run(
+            fleet=fleet_of(find_one, serving, find_engine(where.engine or "flow")),
+            traffic=traffic,
+            serving=serving,
+            load_of=lambda other: read_traffic(other, requests.input_len, output, requests.concurrency, where.seed),
+            most_gpus=where.gpus or _gpus_of_server(where),
+            seed=where.seed,
+        )
+
     with progress_bar(f"{model} on {where.fabric or 'its fabric'}") as change:
-        show = run_traffic(run, outputs.form, lambda text: change(description=text), explain=outputs.explain)
+        if outputs.fabrics is not None:
+            names = [name.strip() for name in outputs.fabrics.split(",") if name.strip()]
+            check_fabrics(names)
+            show = compare_traffic([run_on(name) for name in names], outputs.form)
+        else:
+            show = run_traffic(
+                run_on(where.fabric), outputs.form, lambda text: change(description=text), explain=outputs.explain
+            )
     show()
 
 
@@ -182,6 +204,9 @@ def _check(where: Where, cut: Cut, outputs: Outputs) -> None:
         if not outputs.pareto:
             raise ConfigError("--picture draws the curve of --pareto: add it")
         check_suffix(outputs.picture)
+    for flag, limit in (("--max-num-seqs", cut.max_batch), ("--max-num-batched-tokens", cut.max_tokens)):
+        if limit is not None and limit < 1:
+            raise ConfigError(f"{flag} must be 1 or more, got {limit}")
     if cut.acceptance is not None and not cut.drafts:
         raise ConfigError("--acceptance is of draft tokens: add --drafts")
     if cut.imbalance is not None and cut.ep == 1:

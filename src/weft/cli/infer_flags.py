@@ -45,8 +45,8 @@ class Cut:
     """Data-parallel size: attention ranks of a replica that share its experts (DP attention)."""
     ep: Whole = 1
     """Expert-parallel size: GPUs over which the experts of a layer are spread, a divisor of tp × dp."""
-    weights: str = "bf16"
-    """Format of the weights: bf16, fp8, nvfp4 or mxfp4."""
+    weights: str | None = None
+    """Format of the weights: bf16, fp8, nvfp4 or mxfp4. [bf16; that of a config.json with quantization_config]"""
     dense_weights: str | None = None
     """Format of all matrices but routed experts. [bf16 beside experts in 4 bits, else as --weights]"""
     kv: str | None = None

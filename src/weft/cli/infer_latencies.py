@@ -6,7 +6,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from weft.cli.arguments import Form
-from weft.cli.output import console, print_data, table
+from weft.cli.output import Cell, console, print_data, table
 from weft.version import __version__
 
 if TYPE_CHECKING:
@@ -29,6 +29,10 @@ def title_of(placement: Placement) -> str:
 
 
 _LEAST_SHARE = 5e-4  # smaller parts are not printed
+_EQUAL = 5e-3  # closer ratios count as 1
+_SHORT = {"handoff": "hand-off", "ttft": "TTFT", "tpot": "TPOT"}
+_COMPARED = (("handoff", "p99"), ("ttft", "p50"), ("ttft", "p99"), ("tpot", "p99"))
+_MANY = {"handoff": "hand-offs", "ttft": "TTFT", "tpot": "TPOT", "e2e": "whole answers"}
 _NAMES = {
     "handoff": "KV hand-off",
     "ttft": "first token (TTFT)",
@@ -47,13 +51,15 @@ def print_served(facts: dict[str, Any], placement: Placement, *, explain: bool) 
         for name, latency in facts["latency"].items()
     ]
     out.print(table("Latency", ("ms", "mean", "p50", "p90", "p99"), ms))
+    if "bands" in facts:
+        _print_bands(facts["bands"])
     if "beside" in facts:
         _print_beside(facts["beside"])
     if "phases" in facts:
         _print_phases(facts)
     if explain:
         _print_rates(facts)
-    print_trust(placement, "" if explain else " More: --explain")
+    print_trust(placement, has_bands="bands" in facts, more="" if explain else " More: --explain")
 
 
 def _answer(facts: dict[str, Any], placement: Placement) -> str:
@@ -78,11 +84,68 @@ def _answer(facts: dict[str, Any], placement: Placement) -> str:
     )
 
 
-def print_trust(placement: Placement, more: str = "") -> None:
+def print_trust(placement: Placement, *, has_bands: bool = False, more: str = "") -> None:
+    bands = "" if has_bands else "Ranges: --bands. "
     console().print(
-        f"How far to trust it: assumes {placement.deployment.engine.label}; see --framework. No bands; weft infer "
+        f"How far to trust it: assumes {placement.deployment.engine.label}; see --framework. {bands}weft infer "
         f"--validate has a recorded load of vLLM and MLPerf's Server scenario.{more}",
         markup=False,
+    )
+
+
+def _print_bands(bands: dict[str, Any]) -> None:
+    keys = ("mean", "p50", "p90", "p99")
+    rows = [
+        (_NAMES[name], *(" to ".join(f"{1000 * seconds:.4g}" for seconds in ends[f"{key}_s"]) for key in keys))
+        for name, ends in bands["latency"].items()
+    ]
+    low, high = bands["steps"]
+    far = f" Beware: {'; '.join(bands['far'])}." if bands["far"] else ""
+    note = f"Steps take {low:.2f} to {high:.2f} times as long: 90 % of published figures of {bands['kind']}.{far}"
+    console().print(table("90 % band", ("ms", *keys), rows, note))
+
+
+def print_compared(served: list[dict[str, Any]], placement: Placement, form: Form) -> None:
+    """Print the same service and load on several fabrics, the fastest first."""
+    if form.is_data:
+        rows = [{name: value for name, value in facts.items() if name != "weft"} for facts in served]
+        print_data(form, {"weft": __version__, "runs": rows}, "runs")
+        return
+    best, worst = served[0], served[-1]
+    kinds = [name for name in ("handoff", "ttft", "tpot", "e2e") if name in best["latency"]]
+    ratios = {name: worst["latency"][name]["p99_s"] / best["latency"][name]["p99_s"] for name in kinds}
+    most = max(ratios, key=lambda name: ratios[name])
+    slower = (
+        "All fabrics give the same."
+        if len(served) == 1 or abs(ratios[most] - 1) < _EQUAL
+        else f"On {worst['fabric']}, the slowest, the p99 of {_MANY[most]} is {ratios[most]:.3g} times that of "
+        f"{best['fabric']}."
+    )
+    out = console()
+    out.print(f"{title_of(placement)} at {best['load']}: fastest on {best['fabric']}. {slower}", markup=False)
+    has_share = "objective_share" in best
+    shown = [each for each in _COMPARED if each[0] in kinds]
+    columns = (
+        "ms",
+        *(f"{_SHORT[name]} {key}" for name, key in shown),
+        *(["kept %"] if has_share else []),
+        "USD",
+        "bottleneck",
+    )
+    rows = [_compared_row(facts, shown, has_share=has_share) for facts in served]
+    kept = "kept: requests within the objective. " if has_share else ""
+    out.print(table("", columns, rows, f"{kept}USD: of 10^6 output tokens, with this fabric."))
+    print_trust(placement)
+
+
+def _compared_row(facts: dict[str, Any], shown: list[tuple[str, str]], *, has_share: bool) -> tuple[Cell, ...]:
+    usd = facts["usd_per_1e6_output_tokens"]
+    return (
+        facts["fabric"],
+        *(1000 * facts["latency"][name][f"{key}_s"] for name, key in shown),
+        *([100 * facts["objective_share"]] if has_share else []),
+        "" if usd is None else f"{usd[0]:.3g} to {usd[1]:.3g}",
+        facts["bottleneck"]["cause"],
     )
 
 
@@ -113,8 +176,7 @@ def _print_rates(facts: dict[str, Any]) -> None:
 
 def _print_beside(beside: dict[str, Any]) -> None:
     kinds = list(next(iter(beside["rows"].values())))
-    names = {"handoff": "hand-off", "ttft": "TTFT", "tpot": "TPOT"}
-    columns = ("ms", *(f"{names[kind]} {key}" for kind in kinds for key in ("p50", "p99")))
+    columns = ("ms", *(f"{_SHORT[kind]} {key}" for kind in kinds for key in ("p50", "p99")))
     rows = [
         (name, *(1000 * row[kind][f"{key}_s"] for kind in kinds for key in ("p50", "p99")))
         for name, row in beside["rows"].items()

@@ -103,6 +103,9 @@ class Serving:
     times as in dead:leaf1@60s-120s. [for the middle third of the run]"""
     write_requests: File = None
     """Write the times of all requests to a file, .csv or .parquet."""
+    bands: bool = False
+    """Serve the load twice more, with steps as short and as long as published figures allow (90 %), and print the range
+    of each latency."""
     picture_cdf: File = None
     """Draw the distribution of latency: TTFT and TPOT, .png, .svg or .pdf."""
 
@@ -110,8 +113,13 @@ class Serving:
 NO_TRAFFIC, NO_SERVING = Traffic(), Serving()
 
 
-def check_traffic(traffic: Traffic, serving: Serving, batch: int, phase: str, concurrency: int) -> None:
-    """Refuse options that have no effect or contradict each other."""
+def check_traffic(
+    traffic: Traffic, serving: Serving, batch: int, phase: str, concurrency: int, *, has_lengths: bool
+) -> None:
+    """Refuse options that have no effect or contradict each other.
+
+    has_lengths: whether the lengths of prompts or answers are given.
+    """
     if not traffic.is_active:
         if traffic != NO_TRAFFIC or serving != NO_SERVING:
             raise ConfigError(
@@ -133,18 +141,26 @@ def check_traffic(traffic: Traffic, serving: Serving, batch: int, phase: str, co
             traffic.rate is None and (traffic.seconds is not None or traffic.burstiness is not None),
             "--seconds and --burstiness go with --rate",
         ),
-        (traffic.request_trace is None and traffic.trace_speed, "--trace-speed goes with --request-trace"),
         (
-            traffic.rate is not None and traffic.requests,
+            traffic.request_trace is None and traffic.trace_speed is not None,
+            "--trace-speed goes with --request-trace",
+        ),
+        (
+            traffic.rate is not None and traffic.requests is not None,
             "--requests goes with --simulate or --request-trace; --rate has --seconds",
         ),
         (
-            traffic.request_trace and (traffic.max_input_len or traffic.max_output_len or traffic.shared_prefix),
-            "a trace has its own lengths and prefixes",
+            traffic.request_trace is not None
+            and (has_lengths or traffic.max_input_len or traffic.max_output_len or traffic.shared_prefix),
+            "a trace has its own lengths and prefixes: leave out --input-len, --output-len, the longest ones and "
+            "--shared-prefix",
         ),
-        (traffic.prefixes and not traffic.shared_prefix, "--prefixes goes with --shared-prefix"),
         (
-            not serving.prefill and (serving.handoff or serving.staging),
+            traffic.prefixes is not None and traffic.shared_prefix is None,
+            "--prefixes goes with --shared-prefix",
+        ),
+        (
+            serving.prefill is None and (serving.handoff is not None or serving.staging is not None),
             "--handoff and --staging go with --prefill and --decode",
         ),
         (bool(serving.jobs) and serving.find, "--jobs are beside one service: leave out --find"),
@@ -170,11 +186,16 @@ def check_traffic(traffic: Traffic, serving: Serving, batch: int, phase: str, co
             "--slo-share goes with --slo-ttft or --slo-tpot",
         ),
         (serving.find and serving.fault, "--fault is of one service: leave out --find"),
+        (
+            serving.find and (serving.write_requests or serving.picture_cdf or serving.bands),
+            "--bands, --write-requests and --picture-cdf are of one service: leave out --find",
+        ),
         (serving.find == "rate" and traffic.rate is None, "--find rate needs --rate, where it starts"),
     )
     for wrong, message in rules:
         if wrong:
             raise ConfigError(message)
+    _check_counts(traffic, serving)
     from weft.draw.chart import check_suffix
     from weft.sim.series import check_columns_file
 
@@ -184,13 +205,33 @@ def check_traffic(traffic: Traffic, serving: Serving, batch: int, phase: str, co
         check_suffix(serving.picture_cdf)
 
 
+def _check_counts(traffic: Traffic, serving: Serving) -> None:
+    """Refuse counts below 1: left out, they have their defaults."""
+    counts = (
+        ("requests", traffic.requests),
+        ("max-input-len", traffic.max_input_len),
+        ("max-output-len", traffic.max_output_len),
+        ("shared-prefix", traffic.shared_prefix),
+        ("prefixes", traffic.prefixes),
+        ("max-model-len", traffic.max_model_len),
+        ("prefill", serving.prefill),
+        ("decode", serving.decode),
+        ("staging", serving.staging),
+        *((f"decode-{name}", getattr(serving, f"decode_{name}")) for name in _SIZES),
+    )
+    for flag, count in counts:
+        if count is not None and count < 1:
+            raise ConfigError(f"--{flag} must be 1 or more, got {count}")
+
+
 def read_traffic(traffic: Traffic, prompt: int, output: int, concurrency: int, seed: int) -> Load:
     """Return the requests of these options."""
     from weft.inference.serving import load as loads
     from weft.inference.serving.traces import read_trace
 
     if traffic.request_trace is not None:
-        load = read_trace(traffic.request_trace, speed=traffic.trace_speed or 1.0, most=traffic.requests)
+        speed = 1.0 if traffic.trace_speed is None else traffic.trace_speed
+        load = read_trace(traffic.request_trace, speed=speed, most=traffic.requests)
     else:
         prefix = None
         if traffic.shared_prefix:
@@ -201,7 +242,7 @@ def read_traffic(traffic: Traffic, prompt: int, output: int, concurrency: int, s
             "seed": seed,
             "prefix": prefix,
         }
-        count = traffic.requests or _REQUESTS
+        count = traffic.requests or max(_REQUESTS, concurrency)
         if traffic.rate is not None:
             timing: dict[str, Any] = {
                 "rate": traffic.rate,
@@ -214,7 +255,7 @@ def read_traffic(traffic: Traffic, prompt: int, output: int, concurrency: int, s
                 else loads.bursts(**timing, **lengths, burstiness=shape)
             )
         elif concurrency:
-            load = loads.closed_loop(users=concurrency, requests=max(count, concurrency), **lengths)
+            load = loads.closed_loop(users=concurrency, requests=count, **lengths)
         else:
             load = loads.offline(requests=count, **lengths)
     return load.without_longer(traffic.max_model_len) if traffic.max_model_len else load

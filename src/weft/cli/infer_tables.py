@@ -156,6 +156,7 @@ def print_validation(form: Form) -> None:
     """Print errors against published figures by class and by source, the largest first."""
     from weft.calibration.chance import shortfalls_of
     from weft.inference.accuracy import class_errors, reliable_predictions, report, source_errors
+    from weft.inference.handoff_accuracy import handoff_errors
 
     if form.is_data:
         print_data(form, report(), "rows")
@@ -168,3 +169,10 @@ def print_validation(form: Form) -> None:
     out.print(table("Errors by class", group_columns("class", "figures"), group_rows(class_errors())))
     out.print(table("Errors by source", group_columns("source", "figures"), group_rows(source_errors()), note))
     out.print(shortfalls_of(reliable_predictions()), markup=False)
+    handoffs = handoff_errors()
+    out.print(
+        f"KV hand-offs: {handoffs.figures} figures of one source, each left out of the two constants in turn: mean "
+        f"error {handoffs.mean_error:.1%}, bias {handoffs.bias:+.1%}, p90 {handoffs.p90:.1%}, at most "
+        f"{handoffs.most:.1%}.",
+        markup=False,
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from math import inf
@@ -73,16 +73,13 @@ def fleet_of(find: Find, serving: Serving, clock: Clock) -> Fleet:
 
 def run_traffic(run: Run, form: Form, say: Callable[[str], None], *, explain: bool) -> Callable[[], None]:
     """Serve the load, or search; return the function that prints the result."""
-    serving, fleet = run.serving, run.fleet
+    serving = run.serving
     objective = objective_of(serving)
+    _check_prefixes(run)
     if serving.find in ("gpus", "layout"):
         assert objective is not None
         return partial(tables.print_found, _search(run, objective, say), run.load, objective, form)
-    if serving.prefill or serving.decode:
-        placement = fleet.place(serving.prefill or 0, serving.decode or 0)
-    else:
-        placement = fleet.place(0, fleet.deployment.replicas)
-    service = fleet.build(placement, placement.tables(run.load.mean_tokens, fleet.clock))
+    placement, service = _build(run)
     if serving.find == "rate":
         assert objective is not None
         return partial(
@@ -90,6 +87,37 @@ def run_traffic(run: Run, form: Form, say: Callable[[str], None], *, explain: bo
         )
     facts = _serve(run, placement, service, objective)
     return partial(_print, facts, placement, serving, form, explain=explain)
+
+
+def compare_traffic(runs: Sequence[Run], form: Form) -> Callable[[], None]:
+    """Serve the load on each fabric; return the function that prints the results, the fastest fabric first."""
+    objective = objective_of(runs[0].serving)
+    _check_prefixes(runs[0])
+    built = [_build(run) for run in runs]
+    served = [_serve(run, *each, objective) for run, each in zip(runs, built, strict=True)]
+    order = sorted(range(len(runs)), key=lambda i: served[i]["latency"]["e2e"]["mean_s"])
+    return partial(tables.print_compared, [served[i] for i in order], built[order[0]][0], form)
+
+
+def _check_prefixes(run: Run) -> None:
+    """Refuse options of the prefix cache if no prompts share a prefix."""
+    serving = run.serving
+    flag = "--router prefix" if serving.router == "prefix" else "" if serving.prefix_caching else "--no-prefix-caching"
+    if flag and not len(run.load.blocks):
+        raise ConfigError(
+            f"{flag} changes nothing: no prompts share a prefix. Leave it out, or add --shared-prefix or a trace with "
+            "hash_ids"
+        )
+
+
+def _build(run: Run) -> tuple[Placement, Service]:
+    """Place the replicas of the options, and build their service."""
+    serving, fleet = run.serving, run.fleet
+    if serving.prefill or serving.decode:
+        placement = fleet.place(serving.prefill or 0, serving.decode or 0)
+    else:
+        placement = fleet.place(0, fleet.deployment.replicas)
+    return placement, fleet.build(placement, placement.tables(run.load.mean_tokens, fleet.clock))
 
 
 def _search(run: Run, objective: Objective, say: Callable[[str], None]) -> list[Choice]:
@@ -122,9 +150,13 @@ def _serve(run: Run, placement: Placement, service: Service, objective: Objectiv
             raise ConfigError("--fault needs requests over some time: use --rate or --request-trace")
         fault = Disturbance.parse(serving.fault, float(run.load.arrival_s[-1]))
         phases = phases_of(fault, placement, run.load.mean_tokens, clock=run.fleet.clock)
-    served = serve(service, run.load, phases=phases)
-    shared = _share_links(run, placement, service, served, fault)
-    served = [served, *shared.values()][-1]
+
+    def serve_at(pace: float) -> tuple[Served, dict[str, Served]]:
+        alone = serve(service, run.load, phases=phases, pace=pace)
+        shared = _share_links(run, placement, service, alone, fault, pace)
+        return [alone, *shared.values()][-1], shared
+
+    served, shared = serve_at(1.0)
     if serving.write_requests is not None:
         write_requests(serving.write_requests, served)
     if serving.picture_cdf is not None:
@@ -137,6 +169,8 @@ def _serve(run: Run, placement: Placement, service: Service, objective: Objectiv
     facts |= report(served, objective) | {
         "usd_per_1e6_output_tokens": None if (usd := _usd(placement, served)) is None else [usd.low_usd, usd.high_usd]
     }
+    if serving.bands:
+        facts["bands"] = _bands(placement, served, lambda pace: serve_at(pace)[0])
     if serving.jobs:
         facts["beside"] = {
             "jobs": serving.jobs,
@@ -155,8 +189,22 @@ def _serve(run: Run, placement: Placement, service: Service, objective: Objectiv
     return facts
 
 
+def _bands(placement: Placement, served: Served, serve_at: Callable[[float], Served]) -> dict[str, Any]:
+    """Return the range of each latency over the published band of the time of steps."""
+    from weft.inference.band import pace_band
+    from weft.inference.serving.figures import latencies
+
+    band = pace_band(placement.deployment)
+    runs = [latencies(each) for each in (served, serve_at(band.low), serve_at(band.high))]
+    ranges: dict[str, dict[str, list[float]]] = {}
+    for name in runs[0]:
+        rows = [asdict(each[name]) for each in runs]
+        ranges[name] = {key: [min(row[key] for row in rows), max(row[key] for row in rows)] for key in rows[0]}
+    return {"steps": [band.low, band.high], "kind": band.kind, "far": list(band.far), "latency": ranges}
+
+
 def _share_links(
-    run: Run, placement: Placement, service: Service, alone: Served, fault: Disturbance | None
+    run: Run, placement: Placement, service: Service, alone: Served, fault: Disturbance | None, pace: float
 ) -> dict[str, Served]:
     """Serve the load beside exchanges of steps, then beside the jobs of the options; the last has all of them.
 
@@ -202,7 +250,7 @@ def _share_links(
         routed = slowed if beside.jobs else service
         if placement.prefill:
             routed = replace(routed, routes=placed.routes(fabric)[0])
-        runs[name] = serve(routed, run.load, phases=phases)
+        runs[name] = serve(routed, run.load, phases=phases, pace=pace)
     return runs
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from weft.calibration.cross_validation import Prediction
 from weft.calibration.groups import GroupErrors, errors_report, group_errors
 from weft.inference.band import leave_sources_out
+from weft.inference.handoff_accuracy import handoff_errors
 from weft.inference.validate import Figure, validate
 
 
@@ -34,4 +36,7 @@ def class_errors() -> list[GroupErrors]:
 def report() -> dict[str, Any]:
     """Return the fields of `--json`."""
     figures = validate()
-    return errors_report(figures, source_errors(), class_errors()) | {"rows": [figure.report() for figure in figures]}
+    return errors_report(figures, source_errors(), class_errors()) | {
+        "handoffs": asdict(handoff_errors()),
+        "rows": [figure.report() for figure in figures],
+    }

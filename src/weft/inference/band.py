@@ -7,17 +7,30 @@ are those with the constants that a source was used for left out; trials do not 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import cache, lru_cache
 
 from weft.calibration.band import Band
 from weft.calibration.conformal import Bands
 from weft.calibration.cross_validation import Prediction, leave_one_out
-from weft.inference.validate import Figure, leave_out
+from weft.inference.deployment import Deployment
+from weft.inference.load import Load
+from weft.inference.validate import Figure, kind_of, leave_out
 
 
 def band_of(kind: tuple[str, ...]) -> Band:
     """Return the band of predictions of a kind."""
     return _band(kind, _without_trials(leave_out(searched=False)))
+
+
+def pace_band(deployment: Deployment) -> Band:
+    """Return the band of the time of steps, relative to the prediction: that of full steps without a queue.
+
+    Published latencies are few, and near saturation a step that is a little longer makes a queue: so the band of
+    steps is that of throughput, and a load is served with steps at both of its ends.
+    """
+    throughput = band_of(kind_of(deployment, Load(input=1, output=1), "tokens_per_s"))
+    return replace(throughput, low=1 / throughput.high, high=1 / throughput.low)
 
 
 def _without_trials(figures: Iterable[Figure]) -> tuple[Figure, ...]:

@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import inf
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,10 +25,11 @@ from weft.fabric import catalog
 from weft.fabric.model import Fabric
 from weft.inference.engine import DEFAULT, Engine, find_engine
 from weft.training.gpu import OPERAND_BYTES, Gpu
+from weft.training.hugging_face import read_weights
 from weft.training.memory import GB
 from weft.training.parallel import Layout
 from weft.training.site import Site, find_site
-from weft.training.transformer import Transformer, find
+from weft.training.transformer import Transformer, find, is_path
 
 WEIGHT_BYTES = {"bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "nvfp4": 0.5625, "mxfp4": 0.53125}  # with the scales of blocks
 KV_BYTES = {"bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "nvfp4": 0.5625}
@@ -96,7 +99,7 @@ class Deployment:
             ("--max-batch", self.max_batch, 0),
             ("--max-tokens", self.max_tokens, 0),
         ):
-            if value < least:
+            if not least <= value < inf:
                 raise ConfigError(f"{name} must be at least {least}, got {value:g}")
         if not 0 <= self.acceptance <= 1:
             raise ConfigError(f"--acceptance must be in [0, 1], got {self.acceptance:g}")
@@ -287,9 +290,12 @@ def find_deployment(
 ) -> Deployment:
     """Return a model on a fabric, as `find_site` finds it; `fields` are those of a Deployment.
 
-    gpus: all of a fabric that is given as a spec; else those of one replica. More hold several replicas.
+    gpus: all of a fabric that is given as a spec; else those of one replica. More hold several replicas. The weights of
+    a config.json have by default the format of its `quantization_config`.
     """
     transformer = find(model) if isinstance(model, str) else model
+    if isinstance(model, str) and is_path(model) and "weights" not in fields:
+        fields["weights"] = read_weights(Path(model)) or "bf16"
     for name in ("tp", "pp", "dp", "ep"):
         if fields.get(name, 1) < 1:
             raise ConfigError(f"--{name} must be at least 1, got {fields[name]}")

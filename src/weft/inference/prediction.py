@@ -150,10 +150,15 @@ def compare_fabrics(
     **fields: Any,
 ) -> list[Inference]:
     """Return the same deployment on each fabric, the fastest first."""
-    if len(set(map(str, fabrics))) < len(fabrics) or not fabrics:
-        raise ConfigError("name at least one fabric, and each once: ndr,roce-400,eth-100-tcp")
+    check_fabrics(fabrics)
     runs = [infer(find_deployment(model, fabric, **fields), load, clock) for fabric in fabrics]
     return sorted(runs, key=lambda run: -run.tokens_per_s)
+
+
+def check_fabrics(fabrics: Sequence[str | Fabric]) -> None:
+    """Refuse an empty list of fabrics, and names that are in it twice."""
+    if len(set(map(str, fabrics))) < len(fabrics) or not fabrics:
+        raise ConfigError("name at least one fabric, and each once: ndr,roce-400,eth-100-tcp")
 
 
 def find_pareto(

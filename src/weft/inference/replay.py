@@ -34,10 +34,13 @@ def read_requests(trace: str) -> Load:
         return read_trace(path)
 
 
-def replay(deployment: Deployment, trace: str) -> dict[str, float]:
-    """Return throughput and mean latencies of the requests of a published trace."""
+def replay(deployment: Deployment, trace: str, *, pace: float = 1.0) -> dict[str, float]:
+    """Return throughput and mean latencies of the requests of a published trace.
+
+    pace: steps take so many times as long as predicted.
+    """
     requests = read_requests(trace)
-    served = serve(_service(deployment, requests.mean_tokens, deployment.replicas), requests)
+    served = serve(_service(deployment, requests.mean_tokens, deployment.replicas), requests, pace=pace)
     times = latencies(served)
     return {
         "tokens_per_s": throughput(served).output_tokens_per_s,

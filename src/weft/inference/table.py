@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,3 +35,13 @@ class StepTable:
         """Return the time of a step."""
         parts_s = float(np.interp(tokens, self.tokens, self.parts_s.sum(axis=0)))
         return parts_s + self.attention_s_per_pair * pairs + self.kv_s_per_token * cached
+
+    def stretched(self, pace: float) -> StepTable:
+        """Return the table of steps that take `pace` times as long."""
+        return replace(
+            self,
+            parts_s=pace * self.parts_s,
+            attention_s_per_pair=pace * self.attention_s_per_pair,
+            kv_s_per_token=pace * self.kv_s_per_token,
+            slowed_s=None if self.slowed_s is None else pace * self.slowed_s,
+        )

@@ -24,6 +24,7 @@ _FAMILIES: dict[str, dict[str, bool]] = {
     "gpt_oss": {"expert_bias": True},
 }
 _GATES = ("silu", "swiglu", "gelu_pytorch_tanh")  # activations that come with a gate, outside those families
+_QUANTIZED = ("fp8", "mxfp4", "nvfp4")  # formats of quantization_config
 _FULL, _WINDOWED = "full_attention", ("sliding_attention", "chunked_attention")  # of layer_types
 # Keys of models whose layers differ in other ways than `Transformer` knows, with the value for those that do not.
 _MIXED = {"moe_layer_freq": 1, "mlp_only_layers": [], "is_encoder_decoder": False}
@@ -60,6 +61,32 @@ def read_config(path: Path) -> dict[str, Any]:
         "mtp": config.number("num_nextn_predict_layers", usual=0),
         "qkv_bias": config.flag("attention_bias", usual=family.get("qkv_bias", False)) and not biased,
     }
+
+
+def read_weights(path: Path) -> str | None:
+    """Return the format of the weights by `quantization_config`; None without one."""
+    config = _Config(path / "config.json" if path.is_dir() else path)
+    quantization = config.table.get("quantization_config")
+    if quantization is None:
+        return None
+    found = _weights_of(quantization) if isinstance(quantization, dict) else None
+    if found is None:
+        read = f'"quantization_config": {json.dumps(quantization)[:80]}'
+        raise FileError(config.file, None, read, f"one of {', '.join(_QUANTIZED)}; or give --weights")
+    return found
+
+
+def _weights_of(quantization: dict[str, Any]) -> str | None:
+    """Return the format of a quantization_config; None if it is another one, such as whole numbers of 4 bits."""
+    method = str(quantization.get("quant_method", "")).lower()
+    if method == "modelopt":
+        method = str(quantization.get("quant_algo", "")).lower()
+    elif method == "compressed-tensors":
+        groups = quantization.get("config_groups")
+        kinds = [group.get("weights") for group in groups.values()] if isinstance(groups, dict) else []
+        floats = [kind.get("num_bits") for kind in kinds if isinstance(kind, dict) and kind.get("type") == "float"]
+        method = {8: "fp8", 4: "nvfp4"}.get(floats[0], "") if floats and len(floats) == len(kinds) else ""
+    return method if method in _QUANTIZED else None
 
 
 def _check_layers(config: _Config) -> None:

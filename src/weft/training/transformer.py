@@ -320,9 +320,14 @@ def reshape(model: Transformer, **changes: Any) -> Transformer:
     return shape(**fields | changes)
 
 
+def is_path(name: str) -> bool:
+    """Return whether a model is the path of a Hugging Face configuration."""
+    return os.sep in name or name.endswith(".json")
+
+
 def find(name: str) -> Transformer:
     """Find a preset by its name, or read the Hugging Face configuration at a path."""
-    if os.sep in name or name.endswith(".json"):
+    if is_path(name):
         from weft.training.hugging_face import read_config
 
         return shape(**read_config(Path(name)))

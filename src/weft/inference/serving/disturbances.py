@@ -7,6 +7,7 @@ dead:leaf1                  a switch fails in the middle third of the run
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict, dataclass
 from math import inf
 from typing import Any
@@ -23,6 +24,8 @@ from weft.inference.table import StepTable
 from weft.sim.perftest import prepare
 from weft.sim.result import Engine as Clock
 from weft.training.failures import parse_fault
+
+_REPLICA = re.compile(r"(replica|prefill|decode)\d+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +47,8 @@ class Disturbance:
         end_s = _seconds(text, end) if dash else inf
         if not 0 <= begin_s < end_s:
             raise ConfigError(f"--fault {text}: its times must ascend, as in {fault}@60s-120s")
+        if begin_s > duration_s:
+            raise ConfigError(f"--fault {text} begins after the last request, which arrives at {duration_s:.4g} s")
         return cls(text=fault, begin_s=begin_s, end_s=end_s)
 
 
@@ -68,6 +73,8 @@ def phases_of(
     if kind == "dead" and where in placement.names:
         alive = np.array([name != where for name in placement.names])
         return (Phase(start_s=disturbance.begin_s, alive=alive), *after)
+    if kind == "dead" and _REPLICA.fullmatch(where):
+        raise ConfigError(f"--fault {disturbance.text}: the replicas are {', '.join(placement.names)}")
     fault = parse_fault(disturbance.text)
     if fault.kind == "flap":
         raise ConfigError(f"--fault {fault}: give its times as cut:{fault.where}@60s-65s")

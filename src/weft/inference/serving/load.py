@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from weft.errors import ConfigError
 
+_MOST_REQUESTS = 50_000_000  # of a run: about 10 GB of memory
 BURSTINESS = 0.25  # shape of the gaps in bursts: their coefficient of variation is 2
 
 
@@ -163,6 +164,10 @@ def _open(
     if not (0 < rate < np.inf and 0 < seconds < np.inf):
         raise ConfigError(f"--rate and --seconds must be above 0, got {rate:g} requests/s for {seconds:g} s")
     rng = np.random.default_rng(seed)
+    if rate * seconds > _MOST_REQUESTS:
+        raise ConfigError(
+            f"{rate:g} requests/s for {seconds:g} s are more than {_MOST_REQUESTS:,} requests: give a shorter --seconds"
+        )
     count = int(rate * seconds * 1.1 + 10 * np.sqrt(rate * seconds / burstiness) + 10)
     arrival_s = np.cumsum(rng.gamma(burstiness, 1 / (rate * burstiness), count))
     arrival_s = arrival_s[arrival_s <= seconds]

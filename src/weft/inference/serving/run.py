@@ -55,12 +55,28 @@ class Served:
     def end_s(self) -> float:
         return float(self.requests.finished_s.max())
 
+    @property
+    def inside_s(self) -> float:
+        """Return the sum of the times of all requests from arrival to last token."""
+        return float((self.requests.finished_s - self.requests.arrival_s).sum())
 
-def serve(service: Service, load: Load, *, phases: Sequence[Phase] = (), progress: Progress | None = None) -> Served:
-    """Serve all requests of a load; phases with later start times change the service meanwhile."""
+
+def serve(
+    service: Service,
+    load: Load,
+    *,
+    phases: Sequence[Phase] = (),
+    pace: float = 1.0,
+    progress: Progress | None = None,
+) -> Served:
+    """Serve all requests of a load; phases with later start times change the service meanwhile.
+
+    pace: steps take so many times as long as in the tables.
+    """
     _check(service, load)
     whole = (Phase(), *phases)
     tables, table_of = _tables(service, whole)
+    tables = tuple(table.stretched(pace) for table in tables)
     state = _state(service, load, whole, tables, table_of)
     start_s = time.perf_counter()
     while (stopped := run_events(state, _SLICE)) in (Stop.SLICE, Stop.PHASE):
@@ -108,11 +124,13 @@ def _check(service: Service, load: Load) -> None:
 
 
 def _check_conservation(served: Served) -> None:
-    """Raise if a token is lost or KV exceeded its room: an error of the simulation."""
+    """Raise if tokens, KV or time are lost or invented: an error of the simulation."""
     expected = float(served.load.output.sum(dtype=np.int64))
     exact = all(pool.limits.accepted == 1 for pool in served.service.pools)
     if exact and served.emitted != expected:
         raise SimulationBug(f"{served.emitted:.0f} tokens were generated for {expected:.0f}")
+    if abs(served.area_s - served.inside_s) > 1e-6 * served.inside_s:  # Little's law
+        raise SimulationBug(f"requests were inside for {served.area_s:g} s and waited for {served.inside_s:g} s")
     over = served.replicas.peak > served.replicas.room * (1 + 1e-9)
     if over.any():
         raise SimulationBug(f"the KV cache of replica {int(over.argmax())} held more than its room")

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import csv
 import json
-from datetime import datetime
+from datetime import UTC, datetime
+from math import isfinite
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,7 @@ from weft.fabric.files.text import read_text
 from weft.inference.serving.load import Load
 
 MOONCAKE_BLOCK = 512  # tokens of a hash
+_MOST_TOKENS = 1 << 30
 _COLUMNS = {
     "arrival": ("arrival_s", "timestamp"),
     "prompt": ("prompt", "contexttokens", "input_length", "prompt_tokens"),
@@ -68,22 +70,38 @@ def _read_csv(path: Path, text: str) -> Load:
             continue
         try:
             arrival, prompt, output = (row[place].strip() for place in places.values() if place is not None)
-            arrivals.append(_seconds(arrival))
-            prompts.append(int(float(prompt)))
-            outputs.append(int(float(output)))
+            arrivals.append(_finite(_seconds(arrival)))
+            prompts.append(_tokens(prompt))
+            outputs.append(_tokens(output))
         except (ValueError, IndexError):
-            raise ConfigError(f"{path}, line {number}: {','.join(row)!r} is not a time and two numbers") from None
+            raise ConfigError(
+                f"{path}, line {number}: {','.join(row)!r} is not a time and two whole numbers of tokens"
+            ) from None
     return _load(path, np.array(arrivals), np.array(prompts), np.array(outputs))
 
 
 def _seconds(text: str) -> float:
-    """Parse a number of seconds, or a date with a time as Azure writes it (seven digits of a second)."""
+    """Parse a number of seconds, or a date with a time, which is UTC unless it has a time zone."""
     try:
         return float(text)
     except ValueError:
-        date, _, fraction = text.partition(".")
-        digits = fraction.split("+")[0].rstrip("Z")
-        return datetime.fromisoformat(date).timestamp() + (float(f"0.{digits}") if digits else 0.0)
+        moment = datetime.fromisoformat(text)
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
+def _finite(seconds: float) -> float:
+    """Return a time; raise ValueError if it is infinite or not a number."""
+    if not isfinite(seconds):
+        raise ValueError(seconds)
+    return seconds
+
+
+def _tokens(value: str | float) -> int:
+    """Return a number of tokens, which some tools write as 374.0; raise ValueError if it is none."""
+    number = float(value)
+    if not (number.is_integer() and 0 <= number <= _MOST_TOKENS):
+        raise ValueError(value)
+    return int(number)
 
 
 def _read_json_lines(path: Path, text: str) -> Load:
@@ -93,20 +111,22 @@ def _read_json_lines(path: Path, text: str) -> Load:
             continue
         try:
             row = json.loads(line)
-            arrivals.append(row["timestamp"] / 1000)
-            prompts.append(int(row["input_length"]))
-            outputs.append(int(row["output_length"]))
-            hashes.append([int(value) for value in row.get("hash_ids", [])])
-        except (ValueError, TypeError, KeyError):
+            arrivals.append(_finite(row["timestamp"] / 1000))
+            prompts.append(_tokens(row["input_length"]))
+            outputs.append(_tokens(row["output_length"]))
+            hashes.append([int(value) for value in row.get("hash_ids") or []])
+        except (ValueError, TypeError, KeyError, AttributeError):
             raise ConfigError(
-                f"{path}, line {number}: not a request: timestamp (ms), input_length and output_length are needed"
+                f"{path}, line {number}: not a request: timestamp (ms), input_length and output_length (tokens) are "
+                "needed, and hash_ids, if given, are whole numbers"
             ) from None
     load = _load(path, np.array(arrivals), np.array(prompts), np.array(outputs))
     if not any(hashes):
         return load
     blocks = np.minimum([len(row) for row in hashes], load.prompt // MOONCAKE_BLOCK).astype(np.int32)
     kept = [value for row, count in zip(hashes, blocks.tolist(), strict=True) for value in row[:count]]
-    dense = np.unique(np.array(kept, np.int64), return_inverse=True)[1].astype(np.int32)
+    numbers: dict[int, int] = {}
+    dense = np.array([numbers.setdefault(value, len(numbers)) for value in kept], np.int32)
     return Load(
         arrival_s=load.arrival_s,
         prompt=load.prompt,
