@@ -33,6 +33,7 @@ def up(
     web: bool = False,
     timed: bool = False,
     join: str = "",
+    ethernet: str = "",
     flags: Annotated[SmFlags, Parameter(name="*", group="Subnet manager, with --sm")] = NOTHING,
 ) -> None:
     """Start a lab: an emulated fabric for real tools.
@@ -55,7 +56,12 @@ def up(
         Delay RDMA traffic by the latency and the rate of the links, as modelled by `weft sim`.
     join
         ADDRESS:PORT on which other machines and containers join the lab as hosts with `weft join`.
+    ethernet
+        Ports of VPI adapters and switches that are Ethernet, as names of hosts, adapters, ports or switches, all of
+        whose cables are meant: h[3-4],leaf2/9. Programs use RoCE v2 there.
     """
+    from weft.fabric.files import hostlist
+    from weft.fabric.link_layers import as_ethernet
     from weft.fabric.spec import load
     from weft.lab import daemon as process
     from weft.lab.managers import first_host
@@ -65,7 +71,7 @@ def up(
     if flags.set_flags and not sm:
         raise ConfigError(f"{', '.join(flags.set_flags)} needs a subnet manager: add --sm, or start one with `weft sm`")
     with progress_bar(f"reading {spec}"):  # ends before the lab forks, when no thread may run
-        fabric = planarize(load(spec))
+        fabric = planarize(as_ethernet(load(spec), hostlist.expand(ethernet) if ethernet else ()))
     manage = _manager(fabric, flags) if sm else lambda entry: None
     if daemon:
         entry = process.start(fabric, name, timed=timed, join=join)

@@ -98,12 +98,15 @@ def local_name(devices: Devices, node: int, number: int) -> str:
 def find_port(devices: Devices, adapters: list[Adapter], name: str, number: int) -> tuple[Adapter, int] | None:
     """Return the port of a name and number; without them the best: Active, then linked, then any enabled one.
 
-    As libibumad chooses (rdma-core libibumad/umad.c, resolve_ca_port), which passes over ports whose SMI is disabled.
+    As libibumad chooses (rdma-core libibumad/umad.c, resolve_ca_port), which passes over ports whose SMI is disabled,
+    and Ethernet ports that are not named.
     """
     named = [adapter for adapter in adapters if (not name and adapter.role is not Role.GSI) or adapter.name == name]
     ports = [
         (adapter, n) for adapter in named for n in range(adapter.first_port, adapter.last_port + 1) if number in (0, n)
     ]
+    if not name:
+        ports = [(adapter, n) for adapter, n in ports if devices.slot(adapter.node, n) not in devices.ethernet]
     ranked = sorted(ports, key=lambda port: _rank(devices, devices.slot(port[0].node, port[1])))
     return ranked[0] if ranked else None
 

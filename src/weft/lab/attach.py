@@ -20,6 +20,7 @@ from pathlib import Path
 from weft.errors import UnknownName
 from weft.lab.adapters import Adapter, Role, adapters_of, find_port, rate_gbit_s
 from weft.lab.agents import AGENTS_PER_PORT, Agent, Agents
+from weft.lab.ethernet_ports import ethernet_umad_port
 from weft.lab.fast_path import FastPath, Line
 from weft.lab.layouts import ADAPTER, ANSWER, PORT, QUESTION, USER_MAD, Question
 from weft.lab.planes import leading_port, whole_info, whole_rate_gbit_s
@@ -129,6 +130,8 @@ class Attachments(Streams[_Connection]):
             raise OSError(errno.ENODEV, "no such port")
         adapter, port = located
         slot = self.devices.slot(adapter.node, port)
+        if slot in self.devices.ethernet and kind in (Question.OPEN_PORT, Question.SET_IS_SM):
+            raise OSError(errno.ENODEV, "an Ethernet port has no MADs")
         if adapter.role is Role.GSI and kind in (Question.OPEN_PORT, Question.SET_IS_SM):
             slot = leading_port(self.devices, slot)
         if kind == Question.OPEN_PORT:
@@ -150,6 +153,8 @@ class Attachments(Streams[_Connection]):
         return ADAPTER.pack(name, NodeInfo.node_type.get(info), adapter.last_port, b"1.0.0", model, b"0", *guids)
 
     def _port_facts(self, adapter: Adapter, port: int, slot: int) -> bytes:
+        if slot in self.devices.ethernet:
+            return ethernet_umad_port(self.devices, adapter.name, port, slot)
         is_whole = adapter.role is Role.GSI
         info: Buffer = whole_info(self.devices, slot) if is_whole else self.devices.info(slot)
         pkeys = self.devices.tables.pkey[leading_port(self.devices, slot) if is_whole else slot]

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 from weft.errors import ConfigError
 from weft.lab.ibsim import Server
 from weft.lab.metered_paths import MeteredPaths
-from weft.lab.places import cables
+from weft.lab.places import cables, far_end
 from weft.mad.tap import Tap
 from weft.sim.engine import Progress
 from weft.units import format_items
@@ -47,8 +47,9 @@ class Captures:
             raise ConfigError("another capture runs in this lab: end it first")
         try:
             with _opened(path) as file:
-                names = {end: devices.name(end) for end in (slots[0], devices.cable[slots[0]])}
-                return self._record(_Recording.start(file, names, packets), seconds, progress)
+                names = {end: devices.name(end) for end in (slots[0], far_end(devices, slots[0]))}
+                link_type = LinkType.ETHERNET if slots[0] in devices.ethernet else LinkType.ERF
+                return self._record(_Recording.start(file, names, packets, link_type), seconds, progress)
         finally:
             self._one.release()
 
@@ -98,9 +99,11 @@ class _Recording:
     failure: str = ""
 
     @classmethod
-    def start(cls, file: BinaryIO, names: dict[int, str], most: int | None) -> _Recording:
+    def start(
+        cls, file: BinaryIO, names: dict[int, str], most: int | None, link_type: LinkType = LinkType.ERF
+    ) -> _Recording:
         writer = PcapngWriter(file)
-        add = partial(writer.add_interface, link_type=LinkType.ERF, is_wall_clock=True)
+        add = partial(writer.add_interface, link_type=link_type, is_wall_clock=True)
         return cls(writer, {slot: add(name) for slot, name in names.items()}, most)
 
     @property

@@ -32,7 +32,7 @@ from weft.lab.attach import Attachments
 from weft.lab.ibsim import Server
 from weft.lab.link_faults import LinkFault, faulty_cables
 from weft.lab.metered_paths import MeteredPaths, MeteredSubnet
-from weft.lab.places import cables
+from weft.lab.places import cables, far_end
 from weft.lab.planes import is_planarized, planarize
 from weft.lab.rank_hosts import port_counts, rank_hosts
 from weft.lab.streams import ErrorCounts
@@ -315,7 +315,7 @@ class Lab:
     def _break(self, name: str) -> list[str]:
         self.metered_paths.close_all()
         devices = self.subnet.devices
-        pulled = [slot for slot in _one_end(devices, name) if not {slot, devices.cable[slot]} & devices.broken]
+        pulled = [slot for slot in _one_end(devices, name) if not {slot, far_end(devices, slot)} & devices.broken]
         if not pulled:
             raise ConfigError(f"{name} is broken already: weft fix {name}")
         for slot in pulled:
@@ -336,7 +336,7 @@ class Lab:
         devices = self.subnet.devices
         wrong = [*sorted(devices.broken), *faulty_cables(devices)]
         chosen = set(cables(devices, name)) if name else set(wrong)
-        fixed = [slot for slot in wrong if {slot, devices.cable[slot]} & chosen]
+        fixed = [slot for slot in wrong if {slot, far_end(devices, slot)} & chosen]
         for slot in fixed:
             faults.mend(devices, slot)
             faults.plug_cable(devices, slot)
@@ -361,6 +361,6 @@ def _one_end(devices: Devices, name: str) -> list[int]:
     """Return one slot for each cable of a name."""
     slots: list[int] = []
     for slot in cables(devices, name):
-        if devices.cable[slot] not in slots:
+        if far_end(devices, slot) not in slots:
             slots.append(slot)
     return slots

@@ -32,6 +32,10 @@ class LinkFault:
         if self.drain is not None and not 0 < self.drain < 1:
             raise ConfigError(f"--drain must be between 0 and 1, such as 0.2 or 20%, got {self.drain:g}")
         for slot in slots:
+            if slot in devices.ethernet:
+                raise ConfigError(
+                    f"the cable of {devices.name(slot)} is Ethernet: degrade InfiniBand cables, or use `weft break`"
+                )
             if self.drain is not None:
                 _host_end(devices, slot)
             if self.to is not None:

@@ -21,7 +21,8 @@ from typing import NamedTuple
 from weft import runtime
 from weft.errors import ConfigError
 from weft.fabric.counters import Counter
-from weft.fabric.forwarding import HEADERS_BYTES, NONE, Reason, matching_key
+from weft.fabric.forwarding import HEADERS_BYTES, NONE, Path, Reason, matching_key
+from weft.lab.places import far_end
 from weft.lab.planes import leading_port, leads_to, usable_ports
 from weft.mad import faults
 from weft.mad.carrier import SMP_CLASSES
@@ -29,6 +30,7 @@ from weft.mad.devices import Devices
 from weft.mad.routers import GlobalPath, walk_global
 from weft.mad.subnet import Subnet
 from weft.verbs.carriers.lab.connection import METERS
+from weft.verbs.carriers.lab.ethernet_frames import ROCE_BTH_AT
 from weft.verbs.shm.layout import MeterRecord
 from weft.wire.headers import GRH, LRH
 from weft.wire.mad import Method, MgmtClass
@@ -106,6 +108,8 @@ class MeteredPaths:
             meter.is_open = 0
             self._collect(before)
         devices = self.devices
+        if slot in devices.ethernet:
+            return self._open_ethernet(meters, index, slot, gids)
         ports = usable_ports(devices, slot)
         if len(ports) > 1:
             dgid = gids[0] if gids else NONE
@@ -118,18 +122,36 @@ class MeteredPaths:
             ways.append(clean[0])
             legs.append(clean[1])
         header_bytes = LRH.size + (GRH.size if gids else 0)
-        path = MeteredPath(meter=meter, planes=tuple(legs), sl=sl, header_bytes=header_bytes)
+        self._start(meters, index, MeteredPath(meter=meter, planes=tuple(legs), sl=sl, header_bytes=header_bytes))
+        return ways[0]
+
+    def _start(self, meters: Meters, index: int, path: MeteredPath) -> None:
+        """Open the meter of a path."""
+        meter, before = path.meter, self._paths.get((meters, index))
         if before is not None:
             path.counted = before.counted
         if self._is_timed:
-            self._times = self._times or _times_of(devices)
-            times = [self._times(each.forth) for each in legs]
+            self._times = self._times or _times_of(self.devices)
+            times = [self._times(each.forth) for each in path.planes]
             meter.latency_ns = max(latency for latency, _ in times)
             meter.byte_ps = round(max(byte_ps for _, byte_ps in times) / len(times))
         meter.is_open = 1
         self._paths[meters, index] = path
         self.any_open = True
-        return ways[0]
+
+    def _open_ethernet(self, meters: Meters, index: int, slot: int, gids: tuple[int, int] | None) -> GlobalPath | None:
+        """Open a path between two Ethernet ports, by the IPv4 addresses that are their GIDs."""
+        ethernet, tap = self.devices.ethernet, self.devices.tap
+        end = ethernet.slot_at(gids[0]) if gids else None
+        if end is None:
+            return None
+        forth, back = ethernet.path_between(slot, end), ethernet.path_between(end, slot)
+        watched = tap.slots if tap is not None else frozenset[int]()
+        if not forth or not back or self.elsewhere & {slot, end} or watched & {*forth, *back}:
+            return None
+        path = MeteredPath(meter=meters.records[index], planes=(Legs(forth, back),), sl=0, header_bytes=ROCE_BTH_AT)
+        self._start(meters, index, path)
+        return GlobalPath(Path(forth, (), end, Reason.ARRIVED), 0, 0)
 
     def _clean_both_ways(
         self,
@@ -198,12 +220,13 @@ class MeteredPaths:
         devices = self.devices
         counters, details = devices.fabric.counters, devices.details
         for slot in out:
-            far = devices.cable[slot]
+            far = far_end(devices, slot)
             for at, columns in ((slot, _SENT), (far, _RECEIVED)):
                 for column, amount in zip(columns, (words, number, number), strict=True):
                     counters[at, column] += amount
-            details[slot, "port_xmit_data_sl", sl] += words
-            details[far, "port_rcv_data_sl", sl] += words
+            if slot not in devices.ethernet:  # which has no service levels
+                details[slot, "port_xmit_data_sl", sl] += words
+                details[far, "port_rcv_data_sl", sl] += words
 
 
 def _share(count: int, place: int, places: int) -> int:

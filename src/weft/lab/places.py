@@ -101,7 +101,12 @@ def cables(devices: Devices, name: str) -> list[int]:
     else:
         nodes = fabric.nodes_of(name)
         slots = [devices.first[node] + number for node in nodes for number in range(1, devices.last_port[node] + 1)]
-    cabled = [slot for slot in slots if devices.cable[slot] >= 0]
+    cabled = [slot for slot in slots if devices.cable[slot] >= 0 or slot in devices.ethernet]
     if not cabled:
-        raise ConfigError(f"{name} has no InfiniBand cable")
+        raise ConfigError(f"{name} has no InfiniBand or Ethernet cable")
     return cabled
+
+
+def far_end(devices: Devices, slot: int) -> int:
+    """Return the port at the other end of a cable, InfiniBand or Ethernet."""
+    return devices.ethernet.far[slot] if slot in devices.ethernet else devices.cable[slot]

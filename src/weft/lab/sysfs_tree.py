@@ -10,12 +10,14 @@ It is so when it is asked for; a program that runs for long sees what was when i
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from weft.fabric.counters import Counter
 from weft.lab.adapters import Adapter, Role, adapters_of, rate_gbit_s
+from weft.lab.ethernet_ports import sysfs_interface, sysfs_port
 from weft.lab.planes import leading_port, ports_of, whole_info, whole_rate_gbit_s
 from weft.mad.devices import Devices
 from weft.wire.fields import Buffer
@@ -113,6 +115,11 @@ def _add_device(tree: Tree, devices: Devices, adapter: Adapter, card: str) -> No
 
 
 def _add_port(tree: Tree, devices: Devices, slot: int, folder: str, role: Role) -> None:
+    if slot in devices.ethernet:
+        for place, facts in sysfs_port(devices, slot).items():
+            tree.write(f"{folder}{place}", **facts)
+        _add_counters(tree, devices, (slot,), folder)
+        return
     is_whole = role is Role.GSI
     info: Buffer = whole_info(devices, slot) if is_whole else devices.info(slot)
     gbit_s = whole_rate_gbit_s(devices, slot) if is_whole else rate_gbit_s(info)
@@ -135,16 +142,27 @@ def _add_port(tree: Tree, devices: Devices, slot: int, folder: str, role: Role) 
     tree.write(f"{folder}/gids", **{"0": _words(_gid(devices, slot))})
     keys = devices.tables.pkey[slot]
     tree.write(f"{folder}/pkeys", **{str(index): f"{int(key):#06x}" for index, key in enumerate(keys)})
+    _add_counters(tree, devices, counting, folder)
+
+
+def _add_counters(tree: Tree, devices: Devices, counting: Iterable[int], folder: str) -> None:
     counted = zip(Counter, np.sum([devices.counters(port) for port in counting], axis=0).tolist(), strict=True)
     values = {_COUNTERS.get(counter, counter.name.lower()): count for counter, count in counted}
     tree.write(f"{folder}/counters", **values)
 
 
 def _add_interface(tree: Tree, devices: Devices, slot: int, card: str, port: int) -> None:
-    """Add an IPoIB interface, as the driver creates one for each port."""
+    """Add an interface, as the driver creates one for each port: IPoIB, or Ethernet."""
+    if slot in devices.ethernet:
+        number = sum(path.startswith("class/net/eth") for path in tree.links)
+        folder = f"{card}/net/eth{number}"
+        tree.write(folder, **sysfs_interface(devices, slot), dev_id="0x0", dev_port=port - 1)
+        tree.link(f"{folder}/device", card)
+        tree.link(f"class/net/eth{number}", folder)
+        return
     slot = leading_port(devices, slot)
     info = devices.info(slot)
-    number = sum(path.startswith("class/net/") for path in tree.links)
+    number = sum(path.startswith("class/net/ib") for path in tree.links)
     folder = f"{card}/net/ib{number}"
     is_up = PortInfo.port_state.get(info) == PortState.ACTIVE
     address = (_IPOIB_QPN + number).to_bytes(4, "big") + _gid(devices, slot)

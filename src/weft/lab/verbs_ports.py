@@ -21,11 +21,14 @@ from weft.fabric.forwarding import NONE
 from weft.ids import Lid
 from weft.lab.adapters import Role, adapters_of, first_adapters
 from weft.lab.agents import Agent, Agents
+from weft.lab.ethernet_ports import ethernet_facts
 from weft.lab.metered_paths import MeteredPaths, Meters
 from weft.lab.planes import choose_port, leading_port, ports_of, usable_ports, whole_info
 from weft.mad.packets import bad_p_key, bad_q_key
 from weft.mad.subnet import Subnet
 from weft.verbs.carriers.lab.connection import GUIDS_BYTES, QUEUE_PAIR_BITS, Event, Kind, frame, packets_frame
+from weft.verbs.carriers.lab.ethernet_facts import mapped
+from weft.verbs.carriers.lab.ethernet_frames import ROCE_BTH_AT
 from weft.wire.headers import BTH, GRH, LNH, LRH
 from weft.wire.mad import Method, MgmtClass, Status
 from weft.wire.packet import bth_at
@@ -38,6 +41,7 @@ PROGRAMS_MAX = 255  # at a port; 0xFF would make numbers of groups
 _GSI, _GROUP = 1, 0xFF_FFFF
 _SA_TIMEOUT_MS, _SA_RETRIES = 400, 3
 _SA_VERSION = 2
+_GUID = (1 << 64) - 1  # low half of a GID
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -80,8 +84,11 @@ class VerbsPorts:
         port = self._ports.get(slot)
         if port is None:
             port = self._ports[slot] = _Port({}, self.facts(slot), lambda packet: self._arrived(slot, packet))
-            for plane in ports_of(self.devices, slot):
-                self.subnet.attach_packets(plane, port.receiver)
+            if slot in self.devices.ethernet:
+                self.devices.ethernet.attach(slot, port.receiver)
+            else:
+                for plane in ports_of(self.devices, slot):
+                    self.subnet.attach_packets(plane, port.receiver)
         number = next((n for n in range(PROGRAMS_MAX) if n not in port.programs), None)
         if number is None:
             raise ConfigError(f"{PROGRAMS_MAX} programs have {self.devices.name(slot)} open: end one of them")
@@ -93,8 +100,11 @@ class VerbsPorts:
         del port.programs[program.number]
         self.metered_paths.forget(program.meters)
         if not port.programs:
-            for plane in ports_of(self.devices, program.slot):
-                self.subnet.detach_packets(plane, port.receiver)
+            if program.slot in self.devices.ethernet:
+                self.devices.ethernet.detach(program.slot)
+            else:
+                for plane in ports_of(self.devices, program.slot):
+                    self.subnet.detach_packets(plane, port.receiver)
             del self._ports[program.slot]
 
     def wake(self, guid: int, number: int) -> None:
@@ -117,6 +127,10 @@ class VerbsPorts:
     # -- packets ------------------------------------------------------------------------------------------------------
 
     def send(self, program: Program, packets: list[bytes]) -> None:
+        if program.slot in self.devices.ethernet:
+            for packet in packets:
+                self.devices.ethernet.send(program.slot, packet)
+            return
         is_planarized = len(ports_of(self.devices, program.slot)) > 1
         for packet in packets:
             to_group = len(packet) > LRH.size and Lid.FIRST_MULTICAST <= LRH.dlid.get(packet) < Lid.PERMISSIVE
@@ -150,7 +164,7 @@ class VerbsPorts:
             (bad_q_key if is_q_key else bad_p_key)(self.devices, program.slot, packet)
 
     def _arrived(self, slot: int, packet: bytes) -> None:
-        if (bth := bth_at(packet)) <= 0:
+        if (bth := ROCE_BTH_AT if slot in self.devices.ethernet else bth_at(packet)) <= 0:
             return
         programs, number = self._ports[slot].programs, BTH.dest_qp.get(packet, bth)
         if number in (_GSI, _GROUP):
@@ -185,6 +199,8 @@ class VerbsPorts:
     def facts(self, slot: int) -> bytes:
         """Return the facts of a port, as `weft.verbs.carriers.lab.port_facts` reads them."""
         devices = self.devices
+        if slot in devices.ethernet:
+            return ethernet_facts(devices, slot).pack()
         info, slot = whole_info(devices, slot), leading_port(devices, slot)
         guids = devices.alias_guids.get(slot) or devices.port_guid(slot).ljust(GUIDS_BYTES, b"\0")
         return bytes(info) + bytes(guids) + bytes(devices.tables.pkey[slot].astype("<u2"))
@@ -203,13 +219,18 @@ class VerbsPorts:
     def find_host(self, host: str = "", number: int = 0, guid: int = 0) -> dict[str, object]:
         """Return a host by name, number (from 1) or GUID, with the GID of its first port."""
         for place, node in enumerate(first_adapters(self.devices), 1):
-            own = int.from_bytes(self.devices.port_guid(self.devices.slot(node, 1)), "big")
-            if place == number or own == guid or (host and adapters_of(self.devices, host)[0].node == node):
-                prefix = PortInfo.gid_prefix.get(
-                    self.devices.info(leading_port(self.devices, self.devices.slot(node, 1)))
-                )
-                return {"number": place, "gid": prefix << 64 | own}
+            gid = self._gid(self.devices.slot(node, 1))
+            if place == number or gid & _GUID == guid or (host and adapters_of(self.devices, host)[0].node == node):
+                return {"number": place, "gid": gid}
         raise ConfigError(f"there is no host {host or number or hex(guid)}")
+
+    def _gid(self, slot: int) -> int:
+        """Return the GID of a port: on Ethernet its IPv4 address, mapped."""
+        devices = self.devices
+        if slot in devices.ethernet:
+            return mapped(devices.ethernet.address[slot])
+        prefix = PortInfo.gid_prefix.get(devices.info(leading_port(devices, slot)))
+        return prefix << 64 | int.from_bytes(devices.port_guid(slot), "big")
 
     def _slots_of(self, host: str) -> dict[str, int]:
         """Return slots by device. A device has one port; a second port's device is named after both."""
@@ -230,6 +251,7 @@ class VerbsPorts:
             "name": name,
             "node_guid": NodeInfo.node_guid.get(info),
             "system_guid": NodeInfo.system_image_guid.get(info),
+            "is_ethernet": slot in self.devices.ethernet,
         }
 
     # -- the subnet administrator -------------------------------------------------------------------------------------

@@ -110,17 +110,25 @@ class VerbsServer(Streams[_Line]):
         if line.program is None:
             raise ConfigError("no device is attached")
         devices = self.ports.devices
-        slot, size_bytes = leading_port(devices, line.program.slot), HEADERS_BYTES
-        way = walk_global(
-            devices, slot, dlid=lid, sl=sl, p_key=ANY, size_bytes=size_bytes, dgid=dgid, hop_limit=hop_limit
-        ).path
-        to = (ports_of(devices, way.end)[0], dest_qp >> QUEUE_PAIR_BITS) if way.reason is Reason.ARRIVED else None
+        end = self._end(line.program.slot, lid, sl, dgid, hop_limit)
+        to = (ports_of(devices, end)[0], dest_qp >> QUEUE_PAIR_BITS) if end is not None else None
         unread = (
             line.program.coming or self.unread_bytes(line)
             for line in self
             if line.program is not None and (line.program.slot, line.program.number) == to
         )
         answer({"has_not_taken": any(unread)})
+
+    def _end(self, slot: int, lid: int, sl: int, dgid: int, hop_limit: int) -> int | None:
+        """Return the port where packets from another port arrive; None if they do not."""
+        devices = self.ports.devices
+        if slot in devices.ethernet:
+            return devices.ethernet.slot_at(dgid)
+        slot, size_bytes = leading_port(devices, slot), HEADERS_BYTES
+        way = walk_global(
+            devices, slot, dlid=lid, sl=sl, p_key=ANY, size_bytes=size_bytes, dgid=dgid, hop_limit=hop_limit
+        ).path
+        return way.end if way.reason is Reason.ARRIVED else None
 
     def _why_lost(self, line: _Line, answer: Answer, **parameters: Any) -> None:
         if line.program is None:

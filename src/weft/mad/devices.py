@@ -33,6 +33,7 @@ from weft.fabric.model import Fabric
 from weft.fabric.planes import split_planes
 from weft.fabric.rates import Technology
 from weft.fabric.subnets import subnets_of
+from weft.mad.ethernet import EthernetNetwork
 from weft.mad.router_state import Routers
 from weft.mad.tap import Tap
 from weft.mad.traps import Traps
@@ -102,6 +103,7 @@ class Devices(Plane):
         self.routers = Routers(self, clock)
         self._forget()
         self.run_on(fabric)
+        self.ethernet = EthernetNetwork(self)
 
     def _forget(self) -> None:
         """State that is empty when all is well."""

@@ -27,13 +27,19 @@ from weft.wire.port_info import LANES, LinkSpeed, PortInfo, PortState, join_spee
 
 def pull_cable(devices: Devices, slot: int) -> None:
     """Pull a cable at one end; both ends are equivalent."""
-    _far_end(devices, slot)
-    links.take_down(devices, slot)
+    if slot not in devices.ethernet:
+        _far_end(devices, slot)
+        links.take_down(devices, slot)
     devices.broken.add(slot)
+    devices.ethernet.forget_paths()
 
 
 def plug_cable(devices: Devices, slot: int) -> None:
     """Put a cable back that was pulled, at either end; it comes up if it can."""
+    if slot in devices.ethernet:
+        devices.broken -= {slot, devices.ethernet.far[slot]}
+        devices.ethernet.forget_paths()
+        return
     devices.broken -= {slot, _far_end(devices, slot)}
     links.bring_up(devices, slot)
 
@@ -81,6 +87,8 @@ def flap(devices: Devices, slot: int, times: int = 1) -> None:
 
 def mend(devices: Devices, slot: int) -> None:
     """Replace the cable by a flawless one, and let the host at its end accept data at full rate."""
+    if slot in devices.ethernet:
+        return
     for end in (slot, _far_end(devices, slot)):
         devices.takes.pop(end, None)
     devices.flaps.pop(devices.link[slot], None)
@@ -95,6 +103,7 @@ def kill(devices: Devices, node: int) -> None:
     devices.dead.add(node)
     for slot in devices.ports_of(node):
         links.take_down(devices, slot)
+    devices.ethernet.forget_paths()
     devices.traps.forget(devices.ports_of(node))
 
 
@@ -104,6 +113,7 @@ def revive(devices: Devices, node: int) -> None:
         raise ConfigError(f"{devices.fabric.nodes.name[node]} was not switched off: there is nothing to revive")
     power_up.restart(devices, node)
     devices.dead.discard(node)
+    devices.ethernet.forget_paths()
     for slot in devices.ports_of(node):
         links.bring_up(devices, slot)
 
@@ -118,6 +128,8 @@ def fabric_now(devices: Devices) -> Fabric:
     fabric, tables, links = devices.fabric, devices.tables, devices.fabric.links
     managed = fabric.links_of(Technology.INFINIBAND)
     up = ~managed | (tables.of_ports(PortInfo.port_state)[links.a] > PortState.DOWN)
+    unplugged = [slot for slot in devices.ethernet.far if not devices.ethernet.is_up(slot)]
+    up &= managed | ~np.isin(links.a, unplugged)
     width = np.where(managed, lanes_by_code()[tables.of_ports(PortInfo.link_width_active)[links.a]], links.width)
     fields = PortInfo.link_speed_active, PortInfo.link_speed_ext_active, PortInfo.link_speed_ext_active_2
     slow, ext, ext2 = (tables.of_ports(field)[links.a].astype(np.int64) for field in fields)

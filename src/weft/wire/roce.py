@@ -26,6 +26,11 @@ def internet_checksum(data: bytes) -> int:
     return 0xFFFF - rest if rest or not whole else 0
 
 
+def local_mac(address: int) -> int:
+    """Return a locally administered MAC for an IPv4 address, which is its low 4 bytes."""
+    return 0x0200_0000_0000 | address & 0xFFFF_FFFF
+
+
 class Ethernet(Format, size=14):
     destination = bits(48)
     source = bits(48)

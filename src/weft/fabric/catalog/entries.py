@@ -81,6 +81,7 @@ class Switch(_Line, frozen=True, forbid_unknown_fields=True, kw_only=True):
     chassis: Chassis | None = None  # the director that has chips of this entry; None: the entry is sold by itself
     breakout: dict[str, int] = msgspec.field(default_factory=dict)  # slower speed -> ports that the cages split into
     planes: int = 1  # chips of the box: each port has a share of its rate on each, and each is a plane of its own
+    vpi: str = ""  # the Ethernet speed of a port that is configured for Ethernet; empty: its ports have one link layer
 
     @property
     def box_ports(self) -> int:

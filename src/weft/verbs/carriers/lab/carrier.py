@@ -11,21 +11,18 @@ alone: for those the carrier asks the subnet administrator for the path.
 
 from __future__ import annotations
 
-import functools
 import struct
-from collections.abc import Callable
 from dataclasses import replace
 
 from weft.errors import ConfigError, SubnetError
-from weft.verbs.carriers.lab.connection import QUEUE_PAIR_BITS, Event, Kind, Line, packets_in
-from weft.verbs.carriers.lab.memory_grants import MemoryGrants
+from weft.verbs.carriers.lab.connection import Line
+from weft.verbs.carriers.lab.line_carrier import LineCarrier
+from weft.verbs.carriers.lab.memory_grants import MemoryGrants, PathEnd
 from weft.verbs.carriers.lab.paths import AddressVector, Paths, group_of
 from weft.verbs.carriers.lab.port_facts import Facts, events_between
 from weft.verbs.carriers.loopback import EMPTY_BYTES
-from weft.verbs.carriers.processes.handover import PeerMemories
 from weft.verbs.enums import ibv_event_type
-from weft.verbs.hca.adapter import Adapter
-from weft.verbs.hca.carrier import Arrival, Carrier, MemoryPeer, Sender
+from weft.verbs.hca.carrier import Arrival, Sender
 from weft.verbs.hca.packets import decode, encode
 from weft.verbs.hca.segment import Segment
 from weft.verbs.shm.native import vcrc
@@ -39,23 +36,12 @@ _LATE_S = 0.5  # for an answer of the lab about an answer that is late
 _PAD_SHIFT = 4  # pad count in the second byte of a BTH
 
 
-class LabCarrier(Carrier):
-    """A carrier to a lab. `numbers` are those of this program's queue pairs; `on_change` reports changes of the port.
-
-    Without `grants` the lab is on another machine, and everything is sent as packets.
-    """
-
-    under_way_s = 0.5
-    window_bytes = 256 << 10  # per connection: the lab handles packets one by one, and timers run meanwhile
+class LabCarrier(LineCarrier[Facts]):
+    """A carrier to a lab from an InfiniBand port."""
 
     def __init__(self, line: Line, program: int, facts: Facts, grants: MemoryGrants | None) -> None:
-        self.line, self.program, self.facts, self.grants = line, program, facts, grants
-        first = program << QUEUE_PAIR_BITS
-        self.numbers = range(first + 2, first + (1 << QUEUE_PAIR_BITS))
-        self.on_change: Callable[[list[ibv_event_type]], None] = lambda events: None
+        super().__init__(line, program, facts, grants)
         self.paths = Paths(line, lambda: self.facts)
-        self._peer_memories: PeerMemories | None = None
-        self.refused = 0  # packets that were none, or whose ICRC was wrong
         _vcrc_bytes(bytes(LRH.size))  # the kernel is loaded before a connection's clock runs
 
     # -- sending ------------------------------------------------------------------------------------------------------
@@ -102,76 +88,23 @@ class LabCarrier(Carrier):
     def report_bad_key(self, arrival: Arrival, *, is_q_key: bool) -> None:
         self.line.report_bad_key(arrival.packet, is_q_key=is_q_key)
 
-    # -- shared memory ------------------------------------------------------------------------------------------------
-
-    def open(self, adapter: Adapter) -> None:
-        """Let other programs have the memory of its queues, where the lab gives them leave."""
-        if self.grants is not None:
-            self._peer_memories = PeerMemories(self.grants.handover, adapter, self.line.ring)
-
-    def shm_peer(self, to: object, dest_qp: int, *, p_key: int, mtu_bytes: int) -> MemoryPeer | None:
-        """Return the memory of a peer if the lab grants it: all links of the path must be without faults, both ways."""
-        if self._peer_memories is None or self.grants is None or not isinstance(to, AddressVector):
-            return None
-        found = self.grants.to(to, p_key, mtu_bytes, dest_qp)
-        if found is None:
-            return None
-        end = found.end  # behind routers packets have another SLID, and a lower hop limit
+    def sender_to(self, to: AddressVector, end: PathEnd) -> Sender:
+        """Return this end as the peer sees it: behind routers packets have another SLID, and a lower hop limit."""
         slid = self._slid(to) if end.hop_limit == to.hop_limit else end.slid
         grh = bytes(GRH.size) if to.gids is None else _route(replace(to, hop_limit=end.hop_limit), EMPTY_BYTES)
-        sender = Sender(source=AddressVector(slid, to.gids and to.gids[::-1]), grh=grh, slid=slid, sl=to.sl)
-        ring = functools.partial(self.line.wake, end.guid, found.program)
-        return self._peer_memories.peer(found.handover, sender=sender, meter=found.meter, ring=ring)
+        return Sender(source=AddressVector(slid, to.gids and to.gids[::-1]), grh=grh, slid=slid, sl=to.sl)
 
     # -- receiving ----------------------------------------------------------------------------------------------------
 
-    def is_idle(self) -> bool:
-        return self.line.is_idle
+    def unpack_facts(self, raw: bytes) -> Facts:
+        return Facts.unpack(raw)
 
-    def receive(self) -> list[Arrival]:
-        came: list[Arrival] = []
-        for kind, body in self.line.take():
-            if kind == Kind.PACKETS:
-                came += [one for packet in packets_in(body) if (one := self._arrival(packet)) is not None]
-            elif kind == Kind.PORT:
-                self._changed(Facts.unpack(body))
-            elif kind == Kind.EVENT:
-                self._told(body[0])
-        if self.line.is_down and self.facts.is_active:
-            if self.grants is not None:
-                self.grants.close()
-            self._changed(self.facts.down())
-        return came
-
-    def _told(self, event: int) -> None:
-        if event == Event.CLIENT_REREGISTER:
-            self.on_change([ibv_event_type.IBV_EVENT_CLIENT_REREGISTER])
-        elif event == Event.RING and self._peer_memories is not None:
-            self._peer_memories.adapter.on_bell()
-        elif event == Event.CUT and self.facts.is_active:
-            self._changed(self.facts.down())
-
-    def _changed(self, facts: Facts) -> None:
-        before, self.facts = self.facts, facts
+    def events_to(self, facts: Facts) -> list[ibv_event_type]:
         self.paths.forget()
-        if self.grants is not None:
-            self.grants.forget()
-        self.on_change(list(events_between(before, facts)))
+        return list(events_between(self.facts, facts))
 
-    def _arrival(self, packet: bytes) -> Arrival | None:
-        try:
-            return _arrival(packet)
-        except Malformed:
-            self.refused += 1
-            return None
-
-    def wait(self, seconds: float) -> None:
-        self.line.wait(seconds)
-
-    def close(self) -> None:
-        self.line.close()
-        if self._peer_memories is not None:
-            self._peer_memories.close()
+    def arrival(self, packet: bytes) -> Arrival:
+        return _arrival(packet)
 
 
 def _to(av: AddressVector) -> dict[str, int]:
