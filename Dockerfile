@@ -1,9 +1,12 @@
 # weft in a container, for any user and a read-only root: docker build -t weft . && docker run --rm weft show superpod:su=1
-FROM python:3.11-slim
+# deploy/rootfs.py builds the same root file system from these lines without a container engine: make image.
+FROM debian:trixie-slim
 # The compiler is for `weft join` and `weft exec`; the tools run on labs.
 RUN apt-get update \
-    && apt-get install -y --no-install-recommends gcc libc6-dev ibverbs-utils infiniband-diags perftest \
-    && rm -rf /var/lib/apt/lists/*
+    && apt-get install -y --no-install-recommends gcc libc6-dev ibverbs-utils infiniband-diags perftest python3-venv \
+    && rm -rf /var/lib/apt/lists/* \
+    && python3 -m venv /opt/weft
+ENV PATH=/opt/weft/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 # The packages that weft needs change seldom, its sources often: they are a layer of their own.
 COPY pyproject.toml /src/
 RUN python -c 'import tomllib; project = tomllib.load(open("/src/pyproject.toml", "rb"))["project"]; \

@@ -13,7 +13,7 @@ ENGINES := nixl==1.5.1 nixl-cu13==1.5.1 mooncake-transfer-engine-non-cuda==0.3.1
 # The tests run hundreds of commands, and each would compile weft's sources again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test quick docs web wheel dist peers interop rdma-core-tests bench mutate clean
+.PHONY: demo test quick docs web wheel dist image peers interop rdma-core-tests bench mutate clean
 
 demo: $(VENV)/.installed
 	@mkdir -p out
@@ -83,6 +83,12 @@ dist: wheel
 	@awk -v version="$$($(BIN)/python -c 'from weft.version import __version__; print(__version__)')" \
 		'/^## / { printing = index($$2, version) == 1; next } printing' CHANGELOG.md >out/dist/NOTES.md
 	@cd out/dist && sha256sum * >SHA256SUMS && cat SHA256SUMS
+
+# Build the root file system of the Dockerfile without a container engine, and run the chart's containers in it as pods. Needs root
+# and mmdebstrap. ARCH=arm64 builds for another architecture by qemu-user-static, and runs nothing.
+image: $(VENV)/.peers web
+	@$(BIN)/python deploy/rootfs.py out/image $(if $(ARCH),--arch $(ARCH))
+	@$(if $(ARCH),,WEFT_IMAGE=out/image $(BIN)/pytest -n0 tests/interop/test_chart.py)
 
 # Programs against which the tests check weft: Ray, Arrow, Neutron, PyTorch, NIXL and Mooncake, which are too large for
 # `make test` to download, and programs of Debian. PyTorch without CUDA where an index has it: with CUDA it has gigabytes.

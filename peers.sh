@@ -3,7 +3,7 @@
 set -eu
 packages="opensm ibsim-utils infiniband-diags ibutils tshark chromium slurmctld slurmd slurm-client g++ pkg-config libns3-dev
     libibverbs1 librdmacm1 librdmacm-dev rdmacm-utils perftest ibverbs-providers ibverbs-utils libibverbs-dev
-    ucx-utils qperf libfabric-bin openmpi-bin libopenmpi-dev mpich libmpich-dev libnuma1 libcurl4 iproute2 postgresql prometheus prometheus-node-exporter"
+    mmdebstrap debian-archive-keyring ucx-utils qperf libfabric-bin openmpi-bin libopenmpi-dev mpich libmpich-dev libnuma1 libcurl4 iproute2 postgresql prometheus prometheus-node-exporter"
 # rdma-core's tests lie in its documentation, which slim systems leave out of what they install: these are only unpacked.
 documents="rdma-core python3-pyverbs"
 folder="${XDG_CACHE_HOME:-$HOME/.cache}/weft/peers"

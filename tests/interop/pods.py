@@ -2,13 +2,15 @@
 
 Each pod has a network namespace on a bridge and folders for its volumes. Each container has its own read-only root
 with these mounted, its own process namespace, the user and the capabilities of its security context, and only the
-environment of the image and the manifest. An overlay of this machine's root stands in for the image's.
+environment of the image and the manifest. The root is that of the image which `make image` built, in the folder that
+WEFT_IMAGE names; without that, an overlay of this machine's root with the sources of this checkout.
 """
 
 from __future__ import annotations
 
 import base64
 import itertools
+import json
 import os
 import re
 import shlex
@@ -17,7 +19,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -31,32 +33,46 @@ from weft import user_cache
 ROOT = Path(__file__).parents[2]
 CACHE = "/opt/cache"  # XDG_CACHE_HOME of the image
 _NUMBER = itertools.count()
-_OF_IMAGE = [ROOT, Path(sys.prefix), Path(sys.base_prefix)]  # in place of the files in the image
+IMAGE = Path(os.environ["WEFT_IMAGE"]).absolute() if "WEFT_IMAGE" in os.environ else None
+_OF_IMAGE = [] if IMAGE else [ROOT, Path(sys.prefix), Path(sys.base_prefix)]  # in place of the files in the image
+_DEVICES = "null zero full random urandom tty"
 Manifest = dict[str, Any]
 
 
-def image_environment() -> dict[str, str]:
-    """Return the variables of the Dockerfile, and PYTHONPATH for the sources of this checkout."""
+def image_config() -> Manifest:
+    """Return the environment, entry point and working folder of the image."""
+    if IMAGE is not None:
+        config: Manifest = json.loads((IMAGE / "config.json").read_text())
+        return config
     path = f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
     variables = {"PATH": path, "XDG_CACHE_HOME": CACHE, "HOME": "/tmp", "PYTHONPATH": str(ROOT / "src")}
-    return variables | {name: os.environ[name] for name in ("NUMBA_BOUNDSCHECK",) if name in os.environ}
+    variables |= {name: os.environ[name] for name in ("NUMBA_BOUNDSCHECK",) if name in os.environ}
+    return {
+        "Env": [f"{name}={value}" for name, value in variables.items()],
+        "Entrypoint": ["weft"],
+        "WorkingDir": "/tmp",
+    }
 
 
-def root_script(folder: Path, mounts: Mapping[str, Path], hosts: str) -> str:
+def root_script(folder: Path, mounts: Mapping[str, Path], read_only: Collection[str], hosts: str) -> str:
     """Return the shell commands that create a root at `folder`/root, to be run in a new mount namespace."""
     root, lines = folder / "root", ["set -e", f"mount -t tmpfs tmpfs {folder}"]
+    lower = "/" if IMAGE is None else IMAGE / "root"
     lines += [f"mkdir {folder}/upper {folder}/work {root}"]
-    lines += [f"mount -t overlay overlay -o lowerdir=/,upperdir={folder}/upper,workdir={folder}/work {root}"]
-    bound = {str(path): path for path in dict.fromkeys(_OF_IMAGE)} | {f"{CACHE}/weft": user_cache.root()} | dict(mounts)
+    lines += [f"mount -t overlay overlay -o lowerdir={lower},upperdir={folder}/upper,workdir={folder}/work {root}"]
+    bound = {str(path): path for path in dict.fromkeys(_OF_IMAGE)}
+    bound |= ({} if IMAGE else {f"{CACHE}/weft": user_cache.root()}) | dict(sorted(mounts.items()))
     for parent in {parent for path in _OF_IMAGE for parent in path.parents}:  # here some may be in a private home
         lines += [f"mkdir -p {root}{parent}", f"chmod a+rx {root}{parent}"]
+    lines += [f"mount --rbind /sys {root}/sys", f"mount -t proc proc {root}/proc", f"mount -t tmpfs tmpfs {root}/dev"]
+    lines += [f"for name in {_DEVICES}; do touch {root}/dev/$name; mount --bind /dev/$name {root}/dev/$name; done"]
+    lines += [f"ln -s /proc/self/fd {root}/dev/fd"]
     lines += [f"mkdir -p {root}{at}" for at in bound]
     lines += [f"printf '%b' {shlex.quote(hosts)} > {root}/etc/hosts", f"mount -o remount,ro {root}"]
     for at, path in bound.items():
         lines += [f"mount --bind {path} {root}{at}"]
-        lines += [f"mount -o remount,bind,ro {root}{at}"] * (at not in mounts)
-    lines += [f"mount --rbind /{name} {root}/{name}" for name in ("dev", "sys")]
-    return "\n".join([*lines, f"mount -t proc proc {root}/proc", f'exec chroot {root} "$@"'])
+        lines += [f"mount -o remount,bind,ro {root}{at}"] * (at not in mounts or at in read_only)
+    return "\n".join([*lines, f'exec chroot {root} "$@"'])
 
 
 class Network:
@@ -105,6 +121,7 @@ class Pod:
         self._folder = Path(tempfile.mkdtemp(prefix="weft-pod-", dir="/tmp"))
         self._volumes = {volume["name"]: self._folder / "volumes" / volume["name"] for volume in self.spec["volumes"]}
         user = self.spec["securityContext"]["fsGroup"]
+        self._volumes["shm"] = self._folder / "shm"  # of all containers of a pod
         for volume in self._volumes.values():  # as the kubelet makes an emptyDir
             volume.mkdir(parents=True)
             os.chown(volume, 0, user)
@@ -149,7 +166,8 @@ class Container:
         self._pod, self._spec = pod, spec
         self.process: subprocess.Popen[str] | None = None
         self._log = ""
-        self.environment = dict(image_environment())
+        self._image = image_config()
+        self.environment = dict(variable.split("=", 1) for variable in self._image["Env"])
         for field in spec.get("env", ()):
             self.environment[field["name"]] = self._expand(pod.value(field))
 
@@ -158,16 +176,19 @@ class Container:
 
     def command(self) -> list[str]:
         """Return the manifest's command, or the entry point of the image, with its arguments."""
-        words = self._spec.get("command") or ["weft"]
+        words = self._spec.get("command") or self._image["Entrypoint"]
         return [self._expand(word) for word in (*words, *self._spec.get("args", ()))]
 
     def start(self, beside: Container | None = None) -> None:
         """Start the container; `beside`: a container whose process namespace it shares."""
         pod = self._pod
-        mounts = {mount["mountPath"]: pod.volume(mount["name"]) for mount in self._spec["volumeMounts"]}
+        mounts, read_only = {"/dev/shm": pod.volume("shm")}, set()
+        for mount in self._spec["volumeMounts"]:
+            mounts[mount["mountPath"]] = pod.volume(mount["name"]) / mount.get("subPath", "")
+            read_only |= {mount["mountPath"]} if mount.get("readOnly") else set()
         processes = ["--pid", "--kill-child"] if beside is None else []
         enter = [] if beside is None else [find_peer("nsenter"), "--target", str(beside.init()), "--pid"]
-        script = root_script(pod.place(), mounts, pod.hosts())
+        script = root_script(pod.place(), mounts, read_only, pod.hosts())
         words = [find_peer("ip"), "netns", "exec", pod.namespace, *enter, "unshare", "--mount", "--fork", *processes]
         self.process = subprocess.Popen(
             [*words, "sh", "-c", script, "sh", *self._confined(), *self.command()],
@@ -187,7 +208,7 @@ class Container:
         rights += ["--no-new-privs"] * (not own["allowPrivilegeEscalation"])
         user = ["--reuid", str(pod["runAsUser"]), "--regid", str(pod["runAsGroup"])]
         variables = [f"{name}={value}" for name, value in self.environment.items()]
-        return [find_peer("setpriv"), *user, *rights, "env", "-C", "/tmp", "-i", *variables]
+        return ["setpriv", *user, *rights, "env", "-C", self._image["WorkingDir"], "-i", *variables]
 
     def init(self) -> int:
         """Return the first process of the container, once it has its root."""

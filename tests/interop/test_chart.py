@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import yaml
 from tests.interop.conftest import do_without, find_module, find_peer
-from tests.interop.pods import Manifest, Network, Pod, get
+from tests.interop.pods import IMAGE, Manifest, Network, Pod, get
 from tests.interop.test_roce_namespaces import why_not
 from tests.patience import PATIENCE_S, wait_until
 
@@ -31,7 +31,8 @@ VALUES = {
     "served": ("--set", "serve.enabled=true", *TOKENS),
     "TLS and a claim": ("--set", "serve.enabled=true,serve.tlsSecret=cert,serve.claim=disk,secret.existing=mine"),
     "superpod": ("--set", "lab.spec=superpod:su=1\\,servers=4,hosts.prefix=dgx,hosts.replicas=0,hosts.image=mine:1"),
-    "options": ("--set", "lab.options={-R,updn},hosts.options={--sysfs},hosts.command={sh,-c,id}"),
+    "options": ("--set", "lab.options={-R,updn},hosts.options={--patience=60},hosts.command={sh,-c,id}"),
+    "without files": ("--set", "hosts.sysfs=false"),
 }
 
 
@@ -75,6 +76,7 @@ def test_the_chart_has_no_lint_and_its_manifests_follow_the_schemas_of_kubernete
         ("hosts.replicas=-1", "replicas"),
         ("hosts.replicas=two", "replicas"),
         ("hosts.command=", "command"),
+        ("hosts.sysfs=perhaps", "sysfs"),
         ("serve.enabled=perhaps", "enabled"),
         ("user=0", "user"),
         ("image.pullPolicy=Sometimes", "pullPolicy"),
@@ -127,13 +129,15 @@ class Cluster:
 
 
 @pytest.fixture(scope="module")
-def cluster(compiled) -> Iterator[Cluster]:
+def cluster(request) -> Iterator[Cluster]:
     helm("version")
     if (reason := why_not()) and os.environ.get("CI") != "true":
         pytest.skip(reason)
     assert not reason
-    for program in ("unshare", "nsenter", "setpriv", "ibping"):
+    for program in ("unshare", "nsenter", *(() if IMAGE else ("setpriv", "ibping", "ib_write_bw", "ibv_devinfo"))):
         find_peer(program)
+    if IMAGE is None:
+        request.getfixturevalue("compiled")
     result = Cluster()
     try:
         result.start()
@@ -162,10 +166,28 @@ def test_diagnostics_of_a_pod_see_the_fabric(cluster):
     assert all(f'"h{number}' in found for number in (1, 2, 3, 4)), found
     assert re.search(r"LinkUp/ *Active|Active/ *LinkUp", first.run(RUN, "iblinkinfo"))
     assert "SMINFO_MASTER" in second.run(RUN, "sminfo")
-    for program in ("ibv_devinfo", find_peer("ibv_devinfo")):  # weft's, and rdma-core's
+    for program in ("ibv_devinfo", "/usr/bin/ibv_devinfo"):  # weft's, and rdma-core's
         described = first.run(RUN, program, "-v")
         assert re.search(r"state:\s+PORT_ACTIVE \(4\)", described)
         assert re.search(r"GID\[ *0\]:\s+fe80:", described)
+
+
+def test_files_of_adapters_are_where_linux_has_them_in_a_pod(cluster):
+    """For programs that are not started by RUN, such as those that count the adapters of a node."""
+    host = cluster.hosts[1]["host"]
+    port = "/sys/class/infiniband/mlx5_0/ports/1"
+    lid = re.search(r"Base lid: (\d+)", host.run(RUN, "ibstat"))
+    assert lid
+    assert host.run("cat", f"{port}/gids/0", f"{port}/lid").split() == [
+        "fe80:0000:0000:0000:0002:c903:0000:0201",
+        hex(int(lid[1])),
+    ]
+    assert host.run("ls", "/sys/class/net").split() == ["eth0", "ib0", "lo"]
+    assert host.run("cat", "/sys/class/net/eth0/operstate") == "up\n"
+    assert host.run("ls", "/dev/infiniband").split() == ["issm0", "rdma_cm", "umad0", "uverbs0"]
+    host.run("sh", "-c", "test -c /dev/infiniband/uverbs0 && : <> /dev/infiniband/uverbs0")
+    for path in ("/dev/infiniband", "/sys/class", "/sys/class/infiniband"):
+        assert "Read-only file system" in host.run("touch", f"{path}/new", status=1)
 
 
 def test_pods_ping_each_other_both_ways(cluster):
@@ -190,8 +212,6 @@ def test_pods_ping_each_other_both_ways(cluster):
 @pytest.mark.parametrize("program", ["ib_write_bw", "/usr/bin/ib_write_bw"], ids=["weft's", "perftest's"])
 def test_perftest_runs_between_pods(cluster, program):
     near, far = (pod["host"] for pod in cluster.hosts)
-    if "/" in program:
-        find_peer("ib_write_bw")
     words = [RUN, program, "-s", "4096", "-n", "20"]
     server = near.exec("sh", "-c", f"exec {' '.join(words)} {'--bind_source_ip $POD_IP' * ('/' not in program)}")
     try:

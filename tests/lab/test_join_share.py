@@ -15,7 +15,8 @@ from tests.patience import PATIENCE_S, wait_until
 
 import weft
 from weft.errors import ConfigError
-from weft.lab.join.share import _script, _write_tree
+from weft.lab.join import device_files
+from weft.lab.join.share import _script
 from weft.lab.lab import Lab
 from weft.lab.sysfs_tree import Tree
 from weft.verbs.c import build
@@ -70,7 +71,9 @@ def test_programs_of_others_run_as_the_host_until_a_signal(lab, start, tmp_path)
     assert printed[-2].endswith(":/mine")
     libraries = printed[-1].split(":")
     assert all(Path(library).is_file() and library.startswith(f"{folder}/lib/") for library in libraries)
-    port = folder / "sys/class/infiniband/mlx5_0/ports/1"
+    assert (folder / "class/net/lo").is_symlink()  # the machine's
+    assert (folder / "dev/uverbs0").is_char_device()
+    port = folder / "class/infiniband/mlx5_0/ports/1"
     assert (port / "gids/0").read_text() == "fe80:0000:0000:0000:0002:c903:0000:0201\n"
     child.send_signal(signal.SIGTERM)
     assert child.wait(PATIENCE_S) == 0
@@ -126,5 +129,5 @@ def test_values_are_the_shells(monkeypatch):
 def test_a_lab_cannot_write_outside_of_the_folder(path, tmp_path):
     for tree in (Tree({path: ""}, {}), Tree({}, {path: "y"})):
         with pytest.raises(ConfigError, match=r"the lab sent a file outside of /sys: "):
-            _write_tree(tmp_path / "sys", tree)
+            device_files.write(tmp_path, tree)
     assert list(tmp_path.iterdir()) == []

@@ -157,6 +157,6 @@ def test_infiniband_of_the_machine_is_not_shown(tmp_path):
             ("/class", "infiniband_mad"),
             ("/class", "input"),
         )
-        if sysfs_mount._is_infiniband(str(tmp_path), folder, name)
+        if sysfs_mount.is_infiniband(str(tmp_path), folder, name)
     }
     assert hidden == {("/class/net", "ib0"), ("/class", "infiniband_mad")}

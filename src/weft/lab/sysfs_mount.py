@@ -89,7 +89,7 @@ def _add_machine(machine: str, folder: str) -> None:
         if os.path.lexists(target):
             if entry.is_dir(follow_symlinks=False) and not os.path.islink(target):
                 _add_machine(machine, path)
-        elif _is_infiniband(machine, folder, entry.name):
+        elif is_infiniband(machine, folder, entry.name):
             continue
         elif entry.is_symlink():
             os.symlink(os.readlink(entry.path), target)
@@ -101,7 +101,8 @@ def _add_machine(machine: str, folder: str) -> None:
             _mount(entry.path, target, _MS_BIND | _MS_REC)
 
 
-def _is_infiniband(machine: str, folder: str, name: str) -> bool:
+def is_infiniband(machine: str, folder: str, name: str) -> bool:
+    """Return whether an entry of a folder of the machine's /sys is of its own InfiniBand adapters."""
     if folder == "/class/net":
         try:
             with open(f"{machine}{folder}/{name}/type", encoding="ascii") as file:

@@ -2,8 +2,10 @@
 
     devices/pci1000:00/1000:01:00.0     the card: vendor, device, class; driver and subsystem
         infiniband/mlx5_0               node_guid, and of its ports the LID, state, rate, GIDs, P_Keys and counters
+        infiniband_verbs/uverbs0        the character devices of /dev/infiniband: an adapter's, and for each port
+        infiniband_mad/umad0, issm0     that of MADs and that of a subnet manager
         net/ib0                         IPoIB on a port: its address of 20 bytes ends with the port's GUID
-    class/infiniband, class/net, bus/pci    links to these
+    class/infiniband*, class/net, bus/pci   links to these
 
 It is so when it is asked for; a program that runs for long sees what was when it began.
 """
@@ -29,6 +31,7 @@ _DOMAIN = 0x1000  # PCI domain: cards of this machine have low numbers
 _INFINIBAND_CONTROLLER = 0x020700  # a class of PCI
 _ARPHRD_INFINIBAND = 32
 _IPOIB_QPN = 0x48  # index of the first interface
+_VERBS_ABI, _MLX5_ABI, _MAD_ABI = 6, 1, 5  # versions of the kernel's interfaces
 _IPOIB_HEADER_BYTES = 4  # IPoIB's overhead
 _STATES = ("NOP", "DOWN", "INIT", "ARMED", "ACTIVE", "ACTIVE_DEFER")  # the kernel's words for PortState
 _DRIVER = "bus/pci/drivers/mlx5_core"
@@ -71,11 +74,17 @@ def tree_of(devices: Devices, host: str) -> Tree:
         card = cards.get(adapter.node) or _add_card(tree, devices, adapter, len(cards))
         cards[adapter.node] = card
         _add_device(tree, devices, adapter, card)
+        _add_character_device(tree, card, "infiniband_verbs", "uverbs", ibdev=adapter.name, abi_version=_MLX5_ABI)
         for port in range(adapter.first_port, adapter.last_port + 1):
             slot = devices.slot(adapter.node, port)
             _add_port(tree, devices, slot, f"{card}/infiniband/{adapter.name}/ports/{port}", adapter.role)
+            for kind in ("umad", "issm"):
+                _add_character_device(tree, card, "infiniband_mad", kind, ibdev=adapter.name, port=port)
             if adapter.role is not Role.SMI:
                 _add_interface(tree, devices, slot, card, port)
+    if adapters:
+        tree.write("class/infiniband_verbs", abi_version=_VERBS_ABI)
+        tree.write("class/infiniband_mad", abi_version=_MAD_ABI)
     return tree
 
 
@@ -112,6 +121,14 @@ def _add_device(tree: Tree, devices: Devices, adapter: Adapter, card: str) -> No
     )
     tree.link(f"{device}/device", card)
     tree.link(f"class/infiniband/{adapter.name}", device)
+
+
+def _add_character_device(tree: Tree, card: str, group: str, kind: str, **facts: object) -> None:
+    """Add a device of /dev/infiniband, numbered in its class."""
+    number = sum(path.startswith(f"class/{group}/{kind}") for path in tree.links)
+    tree.write(f"{card}/{group}/{kind}{number}", **facts)
+    tree.link(f"{card}/{group}/{kind}{number}/device", card)
+    tree.link(f"class/{group}/{kind}{number}", f"{card}/{group}/{kind}{number}")
 
 
 def _add_port(tree: Tree, devices: Devices, slot: int, folder: str, role: Role) -> None:

@@ -3,7 +3,7 @@
     FOLDER/env      what sets the environment of programs on the host, for a shell: . FOLDER/env
     FOLDER/run      runs one with it: FOLDER/run ibstat
     FOLDER/lib      weft's libibumad, libibverbs and librdmacm
-    FOLDER/sys      the host's adapters as files of /sys, if they are wanted
+    FOLDER/sys, class, dev    with --sysfs the host's adapters as files: see `device_files`
     FOLDER/LAB.*    the sockets of the host
 
 `env` exists exactly while the host is joined: a probe looks for it. The folder is private; programs run as its user.
@@ -17,11 +17,12 @@ import shlex
 import shutil
 import signal
 from collections.abc import Mapping
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from weft import runtime
 from weft.errors import ConfigError
 from weft.lab import preload
+from weft.lab.join import device_files
 from weft.lab.join.client import Invitation, JoinClient
 from weft.lab.sysfs_tree import Tree
 from weft.verbs.c import build
@@ -51,7 +52,7 @@ def _share(place: Path, invitation: Invitation, variables: Mapping[str, str]) ->
     try:
         text = _script(_moved(client.environment() | dict(variables), place / "lib"))
         if client.sysfs is not None:
-            _write_tree(place / "sys", Tree(**client.sysfs))
+            device_files.write(place, Tree(**client.sysfs))
         _write(place / "run", f'#!/bin/sh\n. {shlex.quote(str(environment))}\nexec "$@"\n', 0o700)
         _write(environment, text, 0o600)
         print(f"{client.host} is joined: `{place}/run ibstat` runs a program as this host", flush=True)
@@ -98,17 +99,3 @@ def _write(path: Path, text: str, mode: int) -> None:
     partial.write_text(text, encoding="utf-8")
     partial.chmod(mode)
     partial.replace(path)
-
-
-def _write_tree(folder: Path, tree: Tree) -> None:
-    """Write the files and links of a part of /sys."""
-    shutil.rmtree(folder, ignore_errors=True)
-    for path in (*tree.files, *tree.links):
-        if PurePosixPath(path).is_absolute() or ".." in PurePosixPath(path).parts:
-            raise ConfigError(f"the lab sent a file outside of /sys: {path}")
-    for path, text in tree.files.items():  # before links, through which a path could lead outside
-        (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / path).write_text(text, encoding="utf-8")
-    for path, to in tree.links.items():
-        (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / path).symlink_to(to)
