@@ -283,6 +283,40 @@ def test_a_bad_cable_is_an_alert_until_it_is_repaired(page: Page) -> None:
     page.wait(f"!{alert}")
 
 
+def test_a_moment_of_the_past_is_shown_and_nothing_can_be_changed_in_it(page: Page, service: httpx.Client) -> None:
+    page.wait("!document.querySelector('#timeline').hidden")
+    for order in ("break", "fix"):  # each is recorded before the next
+        assert service.post("/cables", json={"name": "leaf1/5", "do": order}).is_success
+        ends = "is down" if order == "break" else "is up again"
+        wait_until(lambda ends=ends: _event(service, f"leaf1/5 - spine1/1 {ends}"), ends)
+    page.press("#tab-history")
+    down = "[...document.querySelectorAll('#page-history li')].find(one => one.textContent.endsWith('is down'))"
+    page.wait(f"{down}?.textContent.includes('leaf1/5')")
+    page.run(f"{down}.querySelector('button').click()")
+    page.wait("document.body.classList.contains('past') && !document.querySelector('#banner').hidden")
+    assert page.run("document.querySelector('#line').textContent").startswith("past ")
+    page.press("#page-history button", "Compare with now")
+    page.wait("document.querySelector('#page-history ul')?.textContent.includes('link leaf1/5: none')")
+    page.press("#tab-table")
+    page.wait("document.querySelector('#page-table tbody tr')?.textContent.includes('down')")
+    page.press("#page-table tbody button")
+    page.wait("document.querySelector('#page-selected .state.down')")
+    assert page.run("getComputedStyle(document.querySelector('#page-selected .acts')).display") == "none"
+    page.run("[...document.querySelectorAll('#page-selected button')].find(one => one.textContent === 'Break').click()")
+    page.wait("document.querySelector('#page-selected .problem').textContent.startsWith('this is the past')")
+    assert service.get("/state").json()["links"]["state"].count("down") == 0
+    slider = "document.querySelector('#when')"
+    page.run(f"({slider}.value = 0, {slider}.dispatchEvent(new Event('input')))")
+    page.wait("document.querySelector('#page-selected .state.up')")  # as when the recording began
+    page.press("#banner button", "Back to now")
+    page.wait(f"{IS_LIVE} && !document.body.classList.contains('past')")
+    assert page.run(f"{slider}.getAttribute('aria-valuetext')") == "now"
+
+
+def _event(service: httpx.Client, text: str) -> bool:
+    return any(event["text"] == text for event in service.get("/past").json()["events"])
+
+
 def _write(page: Page, intent: str) -> None:
     """Write an intent as typing does, with the events of the page."""
     write = f"one => {{ one.value = '{intent}'; one.dispatchEvent(new Event('input')) }}"

@@ -31,6 +31,8 @@ function keep(token: string): void {
 }
 
 export class Api {
+  refusal = ""; // why nothing may be changed now
+
   #token = findToken();
 
   get hasToken(): boolean {
@@ -66,6 +68,7 @@ export class Api {
   }
 
   async send<T>(method: string, path: string, body?: unknown, headers: Record<string, string> = {}): Promise<T | null> {
+    if (this.refusal) throw new Problem(0, this.refusal);
     const isText = typeof body === "string";
     const answer = await this.fetch(path, {
       method,

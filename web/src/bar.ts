@@ -2,7 +2,7 @@
 
 import { byId, fill, h, say } from "./dom";
 import type { Measure, Store } from "./store";
-import { clock, count, standbys } from "./format";
+import { clock, count, moment, standbys } from "./format";
 
 const MEASURES: [Measure, string][] = [
   ["load", "Load"],
@@ -23,13 +23,19 @@ export function bar(store: Store): (measure: Measure) => void {
     say(byId("spec"), store.model!.fabric.spec);
     document.title = `weft ${store.model!.fabric.spec}`;
   });
-  store.on(["live", "line"], () => (showLine(store), showManager(store), showAlerts(store)));
+  store.on(["live", "line", "mode"], () => (showLine(store), showManager(store), showAlerts(store)));
   byId("alerts").addEventListener("click", () => store.show("overview"));
   return set;
 }
 
 function showLine(store: Store): void {
   const line = byId("line");
+  if (store.mode === "past") {
+    line.className = "chip past";
+    say(line, `past ${moment(store.live!.t)}`);
+    line.title = "a recorded state";
+    return;
+  }
   const why = store.isUp ? (store.live?.trouble ?? "") : store.why || "connecting";
   line.className = `chip ${why ? "poor" : "good"}`;
   say(line, why ? `no data${store.live ? ` since ${clock(store.live.t)}` : ""}` : "live");

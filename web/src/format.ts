@@ -28,6 +28,23 @@ export function clock(seconds: number): string {
   return new Date(seconds * 1000).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit", hour12: false });
 }
 
+/** A time of day, with its date unless that is today. */
+export function moment(seconds: number): string {
+  const at = new Date(seconds * 1000);
+  const isToday = at.toDateString() === new Date().toDateString();
+  const pad = (value: number) => String(value).padStart(2, "0");
+  return isToday ? clock(seconds) : `${at.getFullYear()}-${pad(at.getMonth() + 1)}-${pad(at.getDate())} ${clock(seconds)}`;
+}
+
+/** "3 minutes ago" */
+export function ago(now: number, then: number): string {
+  const seconds = Math.max(Math.round(now - then), 0);
+  for (const [name, size] of [["day", 86_400], ["hour", 3600], ["minute", 60]] as const) {
+    if (seconds >= size) return `${count(Math.floor(seconds / size), name)} ago`;
+  }
+  return `${count(seconds, "second")} ago`;
+}
+
 export function count(number: number, noun: string): string {
   const plural = number === 1 ? "" : /(ch|x)$/.test(noun) ? "es" : "s";
   return `${number.toLocaleString("en")} ${noun}${plural}`;

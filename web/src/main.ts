@@ -4,6 +4,7 @@ import "uplot/dist/uPlot.min.css";
 import "./style/theme.css";
 import "./style/frame.css";
 import "./style/pages.css";
+import "./style/past.css";
 import { Problem, messageOf } from "./api";
 import { bar } from "./bar";
 import { onTheme } from "./colours";
@@ -12,6 +13,7 @@ import { keys } from "./keys";
 import { legend } from "./legend";
 import { askToken } from "./login";
 import { Model } from "./model";
+import { historyPage } from "./panels/changes";
 import { log } from "./panels/log";
 import { overview } from "./panels/overview";
 import { path } from "./panels/path";
@@ -26,6 +28,7 @@ import { sheet } from "./sheet";
 import { Store } from "./store";
 import { follow } from "./stream";
 import { tabs } from "./tabs";
+import { timeline } from "./timeline";
 
 const AGAIN_MS = 2000;
 let isReading = false;
@@ -40,9 +43,11 @@ const paths = path(store, pages.path);
 const intent = tenants(store, pages.tenants);
 runs(store, pages.runs);
 table(store, pages.table);
+historyPage(store, pages.history);
 log(store, pages.log);
 legend(store, byId("legend"));
 sheet(store);
+const times = timeline(store, present);
 const picture = hasWebGL() ? new Picture(store, byId("stage")) : null;
 keys(store, picture, setMeasure);
 wire();
@@ -73,6 +78,7 @@ function wire(): void {
     store.show("path");
     paths.aim(event.detail.end, event.detail.node);
   }) as EventListener);
+  addEventListener("moment", ((event: CustomEvent<number>) => times.go(event.detail)) as EventListener);
   if (!picture) {
     store.show("table");
     byId("zoom").hidden = byId("legend").hidden = true;
@@ -112,13 +118,19 @@ async function readFabric(): Promise<void> {
   store.tell("model");
 }
 
+/** Show the present after the past. */
+async function present(): Promise<void> {
+  if (store.present && store.model!.fabric.revision !== store.present.revision) await readFabric().catch((error) => store.lose(messageOf(error)));
+  store.tell("live");
+}
+
 function event(kind: string, data: unknown): void {
   if (kind === "log") {
     store.note(data as LogLine);
     if ((data as LogLine).kind.startsWith("tenant")) intent.load();
   } else if (kind === "state") {
     store.setLive(data as Live);
-    if (store.live!.revision !== store.model!.fabric.revision && !isReading) {
+    if (store.mode === "now" && store.live!.revision !== store.model!.fabric.revision && !isReading) {
       isReading = true; // the cabling has changed
       void readFabric().finally(() => (isReading = false));
     }

@@ -56,6 +56,32 @@ export interface Live {
   runs: Run[];
 }
 
+export interface PastEvent {
+  t: number;
+  kind: string;
+  text: string;
+}
+
+export interface Past {
+  first: number; // the recorded range, seconds since 1970
+  last: number;
+  events: PastEvent[]; // the newest, in order of time
+}
+
+export interface Fact {
+  kind: string;
+  name: string;
+  value: string;
+}
+
+export interface RecordedChange {
+  t: number;
+  kind: string;
+  name: string;
+  before: string | null;
+  after: string | null;
+}
+
 export interface LogLine {
   t: number;
   kind: string;

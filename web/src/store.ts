@@ -2,12 +2,13 @@
 
 import { Api } from "./api";
 import type { Item, Model } from "./model";
-import type { Live, LogLine, Route } from "./shapes";
+import type { Live, LogLine, PastEvent, Route } from "./shapes";
 
 export type Measure = "load" | "errors" | "tenant";
 export type Selection = Item | { kind: "link"; link: number } | null;
-export type Tab = "overview" | "selected" | "path" | "tenants" | "runs" | "log" | "table";
-type Topic = "model" | "live" | "select" | "route" | "measure" | "tenants" | "log" | "line" | "theme" | "tab";
+export type Mode = "now" | "past";
+export type Tab = "overview" | "selected" | "history" | "path" | "tenants" | "runs" | "log" | "table";
+type Topic = "model" | "live" | "select" | "route" | "measure" | "tenants" | "log" | "line" | "theme" | "tab" | "mode" | "past";
 
 const MOST_LINES = 500;
 export const TRACE_S = 180; // history of the jobs' rates
@@ -20,7 +21,11 @@ export interface Trace {
 export class Store {
   readonly api = new Api();
   model: Model | null = null;
-  live: Live | null = null;
+  live: Live | null = null; // the shown state
+  present: Live | null = null; // the newest state
+  mode: Mode = "now";
+  at: number | null = null; // the shown time in the past
+  events: PastEvent[] = []; // recorded
   isUp = false; // the stream is connected
   why = ""; // why it is not connected
   selection: Selection = null;
@@ -36,7 +41,7 @@ export class Store {
 
   /** Whether the state of the links is current. */
   get isFresh(): boolean {
-    return this.isUp && !this.live?.trouble;
+    return this.mode === "past" || (this.isUp && !this.live?.trouble);
   }
 
   /** The tenant of a host or of its server. */
@@ -69,9 +74,42 @@ export class Store {
   }
 
   setLive(live: Live): void {
-    this.live = live;
+    this.present = live;
     this.#trace(live);
+    if (this.mode === "past") return;
+    this.live = live;
     this.tell("live");
+  }
+
+  /** Show a recorded state; `model` if its drawing differs from the shown one. */
+  showPast(live: Live, at: number, model: Model | null): void {
+    this.mode = "past";
+    this.at = at;
+    this.api.refusal = "this is the past: go back to now to change something";
+    this.live = live;
+    if (this.route) this.setRoute(null); // paths are of now
+    if (model) this.#replace(model);
+    this.tell("mode");
+    this.tell("live");
+  }
+
+  leavePast(): void {
+    this.mode = "now";
+    this.at = null;
+    this.api.refusal = "";
+    this.live = this.present;
+    this.tell("mode");
+  }
+
+  /** Show another drawing, with the same selection if it has it. */
+  #replace(model: Model): void {
+    const name = this.selection && this.selection.kind !== "link" ? this.model!.nameOf(this.selection) : "";
+    const ports = this.selection?.kind === "link" ? this.model!.ports(this.selection.link) : [];
+    this.model = model;
+    const node = model.index.get(name);
+    const link = model.linkOf(ports);
+    this.selection = node !== undefined ? { kind: "node", node } : link !== undefined ? { kind: "link", link } : null;
+    this.tell("model");
   }
 
   setRoute(route: Route | null): void {

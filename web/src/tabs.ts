@@ -10,6 +10,7 @@ const TABS: [Tab, string][] = [
   ["tenants", "Tenants"],
   ["runs", "Runs"],
   ["table", "Table"],
+  ["history", "History"],
   ["log", "Log"],
 ];
 

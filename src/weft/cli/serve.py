@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from weft.cli.arguments import TABLES, File, Form, OnByDefault, Spec, Whole
 from weft.cli.output import progress_bar
-from weft.cli.serve_ledger import COMMANDS, Order, Rights, Role, manage, usual_database
+from weft.cli.serve_ledger import COMMANDS, Order, Rights, Role, history_of, manage, usual_database
 from weft.cli.tenant_drivers import LAB, Where, attached, fabric_name, reach
 from weft.errors import ConfigError
 
@@ -52,6 +52,8 @@ def serve(
     trust_remote_user: bool = False,
     trusted_proxy: str = "",
     rate: float = 1000,
+    history: str = "",
+    record: OnByDefault = True,
     ends_with_lab: bool = False,
     repair: OnByDefault = True,
     m_key: OnByDefault = True,
@@ -103,6 +105,10 @@ def serve(
         Trust X-Forwarded-For and X-Forwarded-Host from these addresses or networks: 10.0.0.5,10.1.0.0/16.
     rate
         Requests per second, for a user or token together with the tokens that it created.
+    history
+        The database of the fabric's history: a file, or postgresql://user@host/name. [beside the database]
+    record
+        Record the history of the fabric.
     ends_with_lab
         End when the lab does.
     repair
@@ -128,6 +134,8 @@ def serve(
     from weft.serve.services import announced
     from weft.serve.settings import Settings, read_networks
 
+    if history and not record:
+        raise ConfigError(f"--history {history} has no effect with --no-record: use one of them")
     if name and not spec:
         raise ConfigError(f"--name {name} has no effect without a topology: use --lab {name} for a running lab")
     settings = Settings(
@@ -151,7 +159,8 @@ def serve(
         if not database:
             database = opened.enter_context(_temporary_database()) if spec and not name else usual_database(where)
         opened.enter_context(announced(fabric_name(where), database))
-        _serve(fabric, database, settings, ends_with_lab, repair, telemetry_port, secret)
+        past = (history or history_of(database)) if record else ""
+        _serve(fabric, database, settings, ends_with_lab, repair, telemetry_port, secret, past)
 
 
 class _Fabric(NamedTuple):
@@ -171,11 +180,13 @@ def _serve(
     repair: bool,
     telemetry_port: int | None,
     secret: str,
+    past: str,
 ) -> None:
     from weft.serve.app import StartupApp, create_app
     from weft.serve.console.monitor import FabricMonitor
     from weft.serve.drift import DriftWatch
     from weft.serve.ledger import Ledger
+    from weft.serve.past.recorder import Recorder
     from weft.serve.server import Server
     from weft.serve.store import Store
     from weft.serve.violation_watcher import ViolationWatcher
@@ -187,7 +198,7 @@ def _serve(
         wait_until_up()
         drift = DriftWatch(repairs=repair)
         ledger = opened.enter_context(Ledger(Store(database), driver, drift))
-        watcher, monitor = None, None
+        watcher, monitor, recorder = None, None, None
         if backend is not None:
             monitor = opened.enter_context(FabricMonitor(backend, drift))
             drift.tell = monitor.log
@@ -196,14 +207,17 @@ def _serve(
                     backend.attach, lambda: ledger.desired().allocation(), tell=monitor.log, on_trap=drift.wake
                 )
             )
+            recorder = opened.enter_context(Recorder(monitor, past)) if past else None
         if telemetry_port is not None:
             context = opened.enter_context(_telemetry(telemetry_port, settings, context, monitor))
-        starting.set_app(create_app(settings, ledger, context, watcher, monitor))
+        starting.set_app(create_app(settings, ledger, context, watcher, monitor, recorder))
         opened.callback(server.close)  # before the objects that its requests use
         if monitor is not None:
             opened.callback(monitor.events.close)  # before the server, which waits for its listeners
         print(f"weft serves {driver.title} at {server.url}, API documentation at {server.url}/docs")
         print(f"ledger {ledger.store.title}")
+        if recorder is not None:
+            print(f"history {recorder.history.title}")
         if token := _first_token(ledger, secret):
             print(f"token {token}\n  of the admin {_FIRST}, shown only once; create others with `weft serve token add`")
             print(_console(server.url, token))

@@ -86,6 +86,11 @@ def usual_database(where: Where) -> str:
     return f"sqlite:///{state_file(where, '.db')}"
 
 
+def history_of(database: str) -> str:
+    """Return the database of the history that belongs to a ledger: a file beside it, or the same server."""
+    return f"{database.removesuffix('.db')}.history.db" if database.startswith("sqlite") else database
+
+
 def find_database(where: Where) -> str:
     """Return the database of the running service, else the default database of this fabric."""
     from weft.lab import registry

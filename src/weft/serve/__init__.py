@@ -6,6 +6,7 @@ app, page            all routes, and an HTML page of the API
 api/                 weft's REST interface under /api/v1
 ufm/                 UFM's REST interface
 console/             the web console
+past/                the history of the fabric
 fabric_actions       disable ports and disconnect cables of a lab
 faults               injected faults
 violation_watcher    P_Key violations

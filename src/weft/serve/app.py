@@ -22,6 +22,8 @@ from weft.serve.console.routes import add_console
 from weft.serve.drift import DriftWatch
 from weft.serve.gate import Gate
 from weft.serve.ledger import Ledger
+from weft.serve.past.recorder import Recorder
+from weft.serve.past.routes import add_past
 from weft.serve.problems import handle_errors, respond
 from weft.serve.settings import Settings
 from weft.serve.ufm.routes import add_ufm
@@ -62,11 +64,13 @@ def create_app(
     context: UfmContext | None = None,
     watcher: ViolationWatcher | None = None,
     monitor: FabricMonitor | None = None,
+    recorder: Recorder | None = None,
 ) -> FastAPI:
     """Create the application.
 
     context: the subnet for UFM's calls; without it they have partitions only.
     monitor: the monitor for the console; without it the console shows only tenants.
+    recorder: the history; without it the console shows only the present.
     """
     context = context or UfmContext(Watch(None))
     app = FastAPI(
@@ -80,6 +84,7 @@ def create_app(
     add_page(app)
     if monitor is not None:
         add_console(app, monitor)
+        add_past(app, recorder)
     add_ufm(app, context, has_plugin_paths=settings.trusts_remote_user)
     app.add_middleware(Gate, settings=settings, ledger=ledger, access=Access(ledger))
     if context.faults is not None and context.actions is not None:

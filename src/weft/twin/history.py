@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import URL, Connection, create_engine, make_url, text
+from sqlalchemy import URL, Connection, Engine, create_engine, make_url, text
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from weft.errors import ConfigError
@@ -84,6 +84,16 @@ class History:
 
     def close(self) -> None:
         self._engine.dispose()
+
+    @property
+    def engine(self) -> Engine:
+        """Return the connections, for more tables in the same database."""
+        return self._engine
+
+    @property
+    def title(self) -> str:
+        """Return the URL of the database without a password."""
+        return self._engine.url.render_as_string(hide_password=True)
 
     def record(self, at_s: float, facts: Facts) -> list[Difference]:
         """Store the facts of a poll; return the differences from the last one, none of the first."""

@@ -61,7 +61,8 @@ class Card {
       if (link !== undefined) store.select({ kind: "link", link });
     };
     const name = h("button", { class: "name", type: "button", onclick: show }, one.link.join(" – "));
-    const buttons = h("p", { class: "buttons" }, h("button", { type: "button", onclick: show }, "Show"), repairButton(store, one.link[0]));
+    const repair = h("span", { class: "acts" }, repairButton(store, one.link[0]));
+    const buttons = h("p", { class: "buttons" }, h("button", { type: "button", onclick: show }, "Show"), repair);
     fill(
       this.element,
       h("h3", null, h("span", { class: "kind" }, one.kind), name),

@@ -5,6 +5,7 @@ import { fill, h } from "../dom";
 import { fits } from "../model";
 import type { Store } from "../store";
 import { percent } from "../format";
+import { changesOf } from "./changes";
 import { facts } from "./facts";
 
 const FAULTS: [string, Record<string, unknown>][] = [
@@ -30,10 +31,15 @@ export function linkPanel(store: Store, link: number, element: HTMLElement): () 
       { class: "buttons" },
       [model.fabric.links.a[link], model.fabric.links.b[link]].map((node) => h("button", { type: "button", onclick: () => store.select({ kind: "node", node }) }, model.name(node))),
     ),
-    h("h3", null, "Lab"),
-    h("p", { class: "buttons" }, act(store, "Break", ports[0], { do: "break" }, trouble, "danger"), repairButton(store, ports[0], trouble)),
-    h("p", { class: "buttons" }, act(store, "Degrade", ports[0], () => ({ do: "degrade", ...FAULTS[Number(fault.value)][1] }), trouble), fault),
-    trouble,
+    h(
+      "section",
+      { class: "acts" },
+      h("h3", null, "Lab"),
+      h("p", { class: "buttons" }, act(store, "Break", ports[0], { do: "break" }, trouble, "danger"), repairButton(store, ports[0], trouble)),
+      h("p", { class: "buttons" }, act(store, "Degrade", ports[0], () => ({ do: "degrade", ...FAULTS[Number(fault.value)][1] }), trouble), fault),
+      trouble,
+    ),
+    changesOf(store, ports),
   );
   return () => fill(state, stateOf(store, link));
 }

@@ -3,9 +3,10 @@
 import { messageOf } from "../api";
 import { Chart } from "../chart";
 import { fill, h } from "../dom";
-import type { NodeDetail, Port, Series } from "../shapes";
+import type { Fact, NodeDetail, Port, Series } from "../shapes";
 import type { Store } from "../store";
 import { short } from "../format";
+import { changesOf } from "./changes";
 import { facts } from "./facts";
 
 const EVERY_MS = 5000;
@@ -27,10 +28,16 @@ export function nodePanel(store: Store, node: number, element: HTMLElement): () 
     model.isSwitch(node) ? null : h("p", { class: "buttons" }, serverButton(store, node), button("Path from here", aim("from")), button("Path to here", aim("to"))),
     body,
     chart.element,
+    changesOf(store, [name]),
   );
   let asked = 0;
   return () => {
-    if (Date.now() - asked < EVERY_MS) return;
+    if (store.mode === "past") {
+      if (asked !== -store.at!) void loadPast(store, name, body, chart);
+      asked = -store.at!;
+      return;
+    }
+    if (asked > 0 && Date.now() - asked < EVERY_MS) return;
     asked = Date.now();
     void load(store, name, body, chart);
   };
@@ -48,12 +55,26 @@ function button(text: string, onclick: () => void): HTMLElement {
 async function load(store: Store, name: string, body: HTMLElement, chart: PortChart): Promise<void> {
   try {
     const detail = await store.api.get<NodeDetail>(`/nodes/${encodeURIComponent(name)}`);
+    if (store.mode === "past") return; // meanwhile
     const focused = document.activeElement?.getAttribute("data-port");
     const owner = store.ownerOf(store.model!.index.get(name)!);
     const rows: [string, HTMLElement | string][] = [["GUID", h("code", null, detail.guid)], ...(owner ? [["tenant", owner] as [string, string]] : [])];
     fill(body, facts(rows), table(store, detail, chart));
     if (focused) body.querySelector<HTMLElement>(`[data-port="${focused}"]`)?.focus(); // restore the focus after the update
     chart.refresh(detail.ports);
+  } catch (error) {
+    fill(body, h("p", { class: "problem" }, messageOf(error)));
+  }
+}
+
+/** The facts of the shown moment: recorded counters are those of errors. */
+async function loadPast(store: Store, name: string, body: HTMLElement, chart: PortChart): Promise<void> {
+  chart.element.hidden = true;
+  try {
+    const found = await store.api.get<Fact[]>(`/facts?${new URLSearchParams({ at: String(store.at), name })}`);
+    const rows = found.map((fact) => h("tr", null, h("td", null, fact.name), h("td", null, fact.kind), h("td", null, fact.value)));
+    const heads = ["name", "fact", "value then"].map((text) => h("th", { scope: "col" }, text));
+    fill(body, h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Facts" }, h("table", null, h("thead", null, h("tr", null, heads)), h("tbody", null, rows))));
   } catch (error) {
     fill(body, h("p", { class: "problem" }, messageOf(error)));
   }

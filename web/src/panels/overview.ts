@@ -29,7 +29,7 @@ function noJobs(): HTMLElement {
 
 function row(store: Store, job: Job): HTMLElement {
   const share = job.gbit_s === null || !job.wanted_gbit_s ? null : job.gbit_s / job.wanted_gbit_s;
-  const trace = store.traces.get(job.name);
+  const trace = store.mode === "past" ? undefined : store.traces.get(job.name);
   return h(
     "div",
     { class: "job" },

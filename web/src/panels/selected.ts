@@ -21,6 +21,6 @@ export function selected(store: Store, element: HTMLElement): void {
     refresh();
   };
   store.on(["select", "model"], show);
-  store.on(["live", "line"], () => store.tab === "selected" && refresh());
+  store.on(["live", "line", "mode"], () => store.tab === "selected" && refresh());
   show();
 }

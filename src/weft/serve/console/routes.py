@@ -31,7 +31,7 @@ _REPORT = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inl
 _Name = Annotated[str, Query(max_length=255)]
 
 
-def _not_tenants(request: Request) -> None:
+def not_tenants(request: Request) -> None:
     if caller_of(request).role is Role.TENANT:
         raise refuse(request, "tenants cannot see the whole fabric")
 
@@ -41,7 +41,7 @@ def _operators_only(request: Request) -> None:
         raise refuse(request, "only operators may change cables and load and start runs")
 
 
-router = APIRouter(tags=["console"], dependencies=[Depends(_not_tenants)])
+router = APIRouter(tags=["console"], dependencies=[Depends(not_tenants)])
 _operators = [Depends(_operators_only)]
 
 
@@ -248,7 +248,7 @@ def _json(content: Any, status: int = 200) -> Response:
     return Response(encoded(content), status, media_type="application/json")
 
 
-_metrics = APIRouter(tags=["console"], dependencies=[Depends(_not_tenants)])
+_metrics = APIRouter(tags=["console"], dependencies=[Depends(not_tenants)])
 
 
 @_metrics.get("/metrics", **gives(None, 403, 504))
