@@ -313,6 +313,28 @@ def test_a_moment_of_the_past_is_shown_and_nothing_can_be_changed_in_it(page: Pa
     assert page.run(f"{slider}.getAttribute('aria-valuetext')") == "now"
 
 
+def test_an_alarm_is_acknowledged_in_the_page(page: Page, service: httpx.Client) -> None:
+    assert service.post("/cables", json={"name": "leaf2/5", "do": "break"}).is_success
+    page.press("#tab-overview")
+    alert = "[...document.querySelectorAll('.alert')].find(one => one.textContent.includes('leaf2/5'))"
+    page.wait(f"{alert} && document.querySelector('#alerts').textContent === '1 alert'")
+    page.run(f"{alert}.querySelector('.acknowledge details').open = true")
+    page.run(f"{alert}.querySelector('.acknowledge input').focus()")
+    page.type("Ann")
+    page.run(f"{alert}.querySelectorAll('.acknowledge input')[1].focus()")
+    page.type("replaced tonight")
+    page.key("Enter")
+    page.wait(f"{alert}.textContent.includes('Acknowledged by Ann')")
+    page.wait(f"{alert}.classList.contains('acknowledged') && document.querySelector('#alerts').hidden")
+    (stored,) = service.get("/acknowledgements").json()
+    assert (stored["name"], stored["reason"], stored["caller"]) == ("Ann", "replaced tonight", "first")
+    assert "replaced tonight" in page.run("document.querySelector('.log').textContent")
+    page.press(".acknowledge button", "Withdraw")
+    page.wait(f"{alert} && !{alert}.classList.contains('acknowledged')")
+    assert service.post("/cables", json={"name": "leaf2/5", "do": "fix"}).is_success
+    page.wait(f"!{alert}")
+
+
 def _event(service: httpx.Client, text: str) -> bool:
     return any(event["text"] == text for event in service.get("/past").json()["events"])
 

@@ -53,7 +53,7 @@ function showManager(store: Store): void {
 }
 
 function showAlerts(store: Store): void {
-  const number = (store.live?.suspects.length ?? 0) + (store.live?.drift?.length ?? 0);
+  const number = (store.live?.suspects.filter((one) => !one.acknowledged).length ?? 0) + (store.live?.drift?.length ?? 0);
   const chip = byId("alerts");
   chip.hidden = number === 0;
   chip.className = "chip alarm";

@@ -26,7 +26,17 @@ export interface Job {
   gbit_s: number | null;
 }
 
+export interface Acknowledgement {
+  name: string;
+  reason: string;
+  caller: string;
+  at_s: number;
+  until_s: number;
+}
+
 export interface Suspect {
+  id: string;
+  acknowledged: Acknowledgement | null;
   link: string[]; // names of its ports
   kind: string;
   confidence: number; // 0 to 1

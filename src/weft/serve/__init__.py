@@ -12,6 +12,7 @@ faults               injected faults
 violation_watcher    P_Key violations
 gate                 authentication, rate limits, size limits
 access               tokens, users, roles
+acknowledgements     acknowledged alarms
 ledger               the single writer, which changes the database and the fabric together
 drift                differences between the fabric and the ledger
 store                the database

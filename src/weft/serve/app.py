@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import time
 from collections.abc import Iterator
 from http import HTTPStatus
 from typing import Any
@@ -13,7 +14,8 @@ from fastapi.openapi.utils import get_openapi
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from weft.serve.access import Access
-from weft.serve.api import callers, intents, partitions, ports, violations
+from weft.serve.acknowledgements import acknowledged
+from weft.serve.api import alarms, callers, intents, partitions, ports, violations
 from weft.serve.api.exchange import PREFIX, components, encoded, ledger_of
 from weft.serve.api.fault_injection import add_fault_injection
 from weft.serve.console.monitor import FabricMonitor
@@ -84,6 +86,8 @@ def create_app(
     add_page(app)
     if monitor is not None:
         add_console(app, monitor)
+        monitor.acknowledgements = lambda: acknowledged(ledger.desired().documents, time.time())
+        app.include_router(alarms.router, prefix=PREFIX)
         add_past(app, recorder)
     add_ufm(app, context, has_plugin_paths=settings.trusts_remote_user)
     app.add_middleware(Gate, settings=settings, ledger=ledger, access=Access(ledger))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
+from urllib.parse import quote
 
 import httpx
 import pytest
@@ -193,6 +195,55 @@ def test_a_bad_cable_becomes_a_suspect(console):
     assert state["links"]["state"][_link(console.get("fabric"), "leaf2/6")] == "bad"
     assert console.order(name="leaf2/6", do="fix") == ["leaf2/6"]
     console("DELETE", "load")
+
+
+def test_an_alarm_is_acknowledged_with_name_and_reason_and_withdrawn(console):
+    console.order(name="leaf3/5", do="break")
+
+    def alarm() -> dict:
+        return next((item for item in console.get("alarms") if "leaf3/5" in item["link"]), {})
+
+    raised = wait_until(alarm, "an alarm")
+    assert (raised["id"], raised["acknowledged"]) == ("link down: leaf3/5 - spine1/5", None)
+    path, request = f"acknowledgements/{quote(raised['id'])}", {"name": "Ann", "reason": "being replaced", "days": 2}
+    assert console("PUT", path, "read-only", json=request).status_code == 403
+    before_s = time.time()
+    stored = console("PUT", path, json=request)
+    assert stored.status_code == 200, stored.text
+    now = alarm()["acknowledged"]
+    assert now == stored.json() == console.get("acknowledgements")[0]
+    assert [now[key] for key in ("name", "reason", "caller")] == ["Ann", "being replaced", "operator"]
+    assert before_s <= now["at_s"] <= time.time()
+    assert now["until_s"] - now["at_s"] == pytest.approx(2 * 86_400)
+    assert next(item for item in console.get("state")["suspects"] if item["id"] == raised["id"])["acknowledged"] == now
+    assert [item["acknowledged"] for item in console.get("diagnosis")["suspects"] if item["id"] == raised["id"]] == [
+        now
+    ]
+    console.order(name="leaf3/5", do="fix")
+    assert console("DELETE", path).status_code == 204
+    assert console("DELETE", path).status_code == 404
+    assert console.get("acknowledgements") == []
+    lines = [
+        (line["actor"], line["what"]) for line in console("GET", "audit").json() if "acknowledgements" in line["what"]
+    ]
+    assert any(actor == "operator" and "PUT" in what and '"reason":"being replaced"' in what for actor, what in lines)
+    assert any(actor == "operator" and "DELETE" in what for actor, what in lines)
+
+
+@pytest.mark.parametrize(
+    ("alarm", "request_", "status", "word"),
+    [
+        ("link down: leaf9/9 - spine9/9", {"name": "Ann", "reason": "no such alarm"}, 404, "GET /alarms"),
+        ("x", {"name": "Ann"}, 422, "reason"),
+        ("x", {"name": "", "reason": "r"}, 422, "name"),
+        ("x", {"name": "Ann", "reason": "r", "days": 366}, 422, "days"),
+        ("x", {"name": "Ann", "reason": "r", "days": 0}, 422, "days"),
+    ],
+)
+def test_invalid_acknowledgements_are_refused(console, alarm, request_, status, word):
+    answer = console("PUT", f"acknowledgements/{quote(alarm)}", json=request_)
+    assert answer.status_code == status
+    assert word in answer.json()["detail"]
 
 
 def test_the_path_between_two_hosts_follows_the_forwarding_tables(console):

@@ -5,6 +5,7 @@ import { alarm } from "../accessibility";
 import type { Suspect } from "../shapes";
 import type { Store } from "../store";
 import { plain, sure } from "../format";
+import { Acknowledge } from "./acknowledge";
 import { repairButton } from "./cable";
 
 const FIRST = 2; // lines of evidence shown by default
@@ -39,8 +40,9 @@ export class Cards {
       if (!card.element.isConnected) this.#list.append(card.element);
     }
     this.#calm.hidden = suspects.length > 0;
-    this.#count.hidden = suspects.length === 0;
-    say(this.#count, String(suspects.length));
+    const open = suspects.filter((one) => !one.acknowledged).length;
+    this.#count.hidden = open === 0;
+    say(this.#count, String(open));
     if (fresh.length) alarm(`Alert: ${fresh.join("; ")}`);
     else if (had && !now.size) alarm("All alerts are cleared");
   }
@@ -54,12 +56,14 @@ class Card {
   readonly #more = h("details", null, h("summary", null, "more evidence"), this.#rest);
   readonly #impact = h("p");
   readonly #action = h("span");
+  readonly #acknowledge: Acknowledge;
 
   constructor(store: Store, one: Suspect) {
     const show = () => {
       const link = store.model?.linkOf(one.link);
       if (link !== undefined) store.select({ kind: "link", link });
     };
+    this.#acknowledge = new Acknowledge(store, one.id);
     const name = h("button", { class: "name", type: "button", onclick: show }, one.link.join(" – "));
     const repair = h("span", { class: "acts" }, repairButton(store, one.link[0]));
     const buttons = h("p", { class: "buttons" }, h("button", { type: "button", onclick: show }, "Show"), repair);
@@ -71,6 +75,7 @@ class Card {
       this.#impact,
       h("p", null, h("b", null, "Action: "), this.#action),
       buttons,
+      this.#acknowledge.element,
     );
   }
 
@@ -83,6 +88,8 @@ class Card {
     this.#impact.hidden = !impact;
     say(this.#impact, `Impact: ${impact}`);
     say(this.#action, one.action);
+    this.element.classList.toggle("acknowledged", one.acknowledged !== null);
+    this.#acknowledge.show(one.acknowledged);
   }
 }
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
 
 from weft.monitor.evidence import concerns
 from weft.monitor.suspects import Suspect
+from weft.serve.acknowledgements import Acknowledgement, alarm_id
 from weft.serve.console.layout import FabricOut
 from weft.serve.console.runs import RunOut
 
@@ -34,12 +35,14 @@ class LinkStates(msgspec.Struct, kw_only=True):
 class SuspectOut(msgspec.Struct, kw_only=True):
     """A suspected link."""
 
+    id: str  # for its acknowledgement
     link: list[str]
     kind: str
     confidence: float
     evidence: list[str]
     action: str
     impact: str  # affected jobs; "": none, or not known yet
+    acknowledged: Acknowledgement | None = None
 
 
 class FabricState(msgspec.Struct, kw_only=True):
@@ -58,8 +61,11 @@ class FabricState(msgspec.Struct, kw_only=True):
     trouble: str  # why there is no new reading; "": there is one
 
 
-def suspect_out(suspect: Suspect) -> SuspectOut:
+def suspect_out(suspect: Suspect, acknowledgements: Mapping[str, Acknowledgement] | None = None) -> SuspectOut:
+    alarm = alarm_id(suspect.kind, suspect.ends)
     return SuspectOut(
+        id=alarm,
+        acknowledged=(acknowledgements or {}).get(alarm),
         link=list(suspect.ends),
         kind=suspect.kind,
         confidence=suspect.confidence,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -34,6 +34,7 @@ from weft.monitor.metrics import Family
 from weft.monitor.poll import Poller, Reading
 from weft.monitor.suspects import Diagnosis, Impact, Suspect
 from weft.monitor.watch import Latest, Manager, Watch
+from weft.serve.acknowledgements import Acknowledgement
 from weft.serve.console.drawn_fabric import DrawnFabric
 from weft.serve.console.event_stream import LOG, STATE, EventStream
 from weft.serve.console.events import FabricState, SubnetManagerOut, log_lines, suspect_out
@@ -74,6 +75,7 @@ class FabricMonitor:
     def __init__(self, backend: Backend, drift: DriftWatch | None = None) -> None:
         self.backend, self.events, self.runs, self.drift = backend, EventStream(), Runs(), drift
         self.history = History(":memory:")
+        self.acknowledgements: Callable[[], Mapping[str, Acknowledgement]] = dict  # by alarm
         self._query_lock, self._poll_lock = threading.Lock(), threading.Lock()
         self._open, self._polling = ExitStack(), ExitStack()  # carriers: for queries, and for the poller
         self._carrier: Carrier | None = None
@@ -181,7 +183,7 @@ class FabricMonitor:
         snapshot = self.latest()
         drawn, change, diagnosis = self._picture(snapshot), snapshot.change, snapshot.diagnosis
         suspects = diagnosis.suspects if diagnosis else ()
-        load = self._load()
+        load, acknowledgements = self._load(), self.acknowledgements()
         well = health([change]) if change is not None and change.seconds > 0 else None
         return FabricState(
             t=round(snapshot.reading.stamp_s, 3),
@@ -190,7 +192,7 @@ class FabricMonitor:
             links=drawn.links_now(snapshot.reading.ports, well, suspects),
             jobs=load.get("jobs", []),
             sm=self._manager(snapshot.manager),
-            suspects=[suspect_out(suspect) for suspect in suspects],
+            suspects=[suspect_out(suspect, acknowledgements) for suspect in suspects],
             notes=list(diagnosis.notes) if diagnosis else [],
             drift=[] if self.drift is None else list(self.drift.differences),
             runs=self.runs.listed(),

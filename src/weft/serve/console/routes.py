@@ -36,13 +36,13 @@ def not_tenants(request: Request) -> None:
         raise refuse(request, "tenants cannot see the whole fabric")
 
 
-def _operators_only(request: Request) -> None:
+def operators_only(request: Request) -> None:
     if not caller_of(request).may_change:
         raise refuse(request, "only operators may change cables and load and start runs")
 
 
 router = APIRouter(tags=["console"], dependencies=[Depends(not_tenants)])
-_operators = [Depends(_operators_only)]
+_operators = [Depends(operators_only)]
 
 
 class CableOrder(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -164,7 +164,8 @@ async def get_diagnosis(request: Request) -> Response:
     diagnosis = (await ask_fabric(request, monitor_of(request).latest)).diagnosis
     if diagnosis is None:
         return _json(DiagnosisOut(suspects=[], notes=["a diagnosis needs two readings: try again"], seconds=0.0))
-    suspects = [suspect_out(suspect) for suspect in diagnosis.suspects]
+    acknowledgements = monitor_of(request).acknowledgements()
+    suspects = [suspect_out(suspect, acknowledgements) for suspect in diagnosis.suspects]
     return _json(DiagnosisOut(suspects=suspects, notes=list(diagnosis.notes), seconds=diagnosis.seconds))
 
 
