@@ -313,6 +313,18 @@ def test_a_moment_of_the_past_is_shown_and_nothing_can_be_changed_in_it(page: Pa
     assert page.run(f"{slider}.getAttribute('aria-valuetext')") == "now"
 
 
+def test_a_cable_shows_the_serial_numbers_and_powers_of_its_modules(page: Page, service: httpx.Client) -> None:
+    ends = service.get("/cables", params={"port": "leaf1/6"}).json()
+    assert [(end["port"], end["technology"]) for end in ends] == [("leaf1/6", "optical"), ("spine1/2", "optical")]
+    find(page, "leaf1")
+    page.press("#page-selected td:nth-child(2) button", "spine1/2")
+    page.wait("document.querySelectorAll('.modules h4').length === 2")
+    shown = page.run("document.querySelector('.modules').textContent")
+    assert all(end["serial"] in shown for end in ends)
+    assert "dBm" in shown
+    assert f"{ends[0]['temperature_c']:.1f} °C" in shown
+
+
 def test_an_alarm_is_acknowledged_in_the_page(page: Page, service: httpx.Client) -> None:
     assert service.post("/cables", json={"name": "leaf2/5", "do": "break"}).is_success
     page.press("#tab-overview")

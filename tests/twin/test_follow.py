@@ -44,6 +44,23 @@ def sweep(lab):
         carrier.close()
 
 
+def test_a_cable_that_moves_is_followed_by_its_serial_number(lab):
+    carrier = IbsimCarrier("h2", lab.sockname)
+    history, clock = History("sqlite://"), itertools.count(1)
+    follower = Follower(Poller(carrier), history, clock=lambda: float(next(clock)))
+    follower.poll()
+    serials = {ports: name for (kind, name), ports in history.state().items() if kind == "cable"}
+    assert len(serials) == 16 + 2 * 16  # a copper cable for each host, two transceivers for each cable of a spine
+    lab.swap("h1/1", "h5/1")
+    sweep(lab)
+    changes = follower.poll()
+    moved = {each.name: (each.before, each.after) for each in changes if each.kind == "cable"}
+    first, second = "h1/1 - leaf1/1", "h5/1 - leaf2/1"
+    assert moved == {serials[first]: (first, second), serials[second]: (second, first)}
+    assert [each.after for each in history.changes(name=serials[first])] == [second]
+    carrier.close()
+
+
 def test_the_model_equals_the_subnet_after_random_faults(lab):
     carrier = IbsimCarrier("h2", lab.sockname)
     history, clock = History("sqlite://"), itertools.count(1)

@@ -66,6 +66,22 @@ export interface Live {
   runs: Run[];
 }
 
+export interface CableEnd {
+  port: string;
+  reason: string;
+  form: string;
+  vendor: string;
+  part: string;
+  serial: string;
+  technology: string;
+  length_m: number | null;
+  temperature_c: number | null;
+  supply_v: number | null;
+  receive_dbm: (number | null)[];
+  transmit_dbm: (number | null)[];
+  bias_ma: number[];
+}
+
 export interface PastEvent {
   t: number;
   kind: string;

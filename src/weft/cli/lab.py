@@ -1,4 +1,4 @@
-"""`weft down`, `ps`, `exec`, `break`, `degrade`, `fix`, `load`, `traffic`, `capture`: commands for a running lab."""
+"""`weft down`, `ps`, `exec`, `break`, `degrade`, `fix`, `swap`, `load`, `traffic`, `capture`: commands for a lab."""
 
 from __future__ import annotations
 
@@ -180,6 +180,25 @@ def fix(name: str = "", /, *, lab: LabName = "") -> None:
         A port, a node or a server. [all cables]
     """
     _tell(lab, "fix", "fixed", name=name)
+
+
+def swap(name: str, other: str, /, *, lab: LabName = "") -> None:
+    """Exchange two cables of a lab.
+
+    Both ends go along, with serial numbers and faults, as where one tests whether errors follow the cable.
+
+    Parameters
+    ----------
+    name
+        A port with a cable, leaf1/5.
+    other
+        A port with another cable.
+    """
+    from weft.lab import registry
+    from weft.lab.control import ask
+
+    ask(registry.find(lab), "swap", name=name, other=other)
+    print(f"{name} and {other}: cables exchanged")
 
 
 def load(

@@ -20,6 +20,7 @@ def _commands(lab: Lab) -> dict[str, Callable[..., Any]]:
         "break": lab.break_cable,
         "degrade": lab.degrade,
         "fix": lab.fix,
+        "swap": lab.swap,
         "load": lambda jobs, **words: lab.load(*jobs, **words),
         "unload": lambda names: lab.unload(*names),
         "advance": lab.advance,

@@ -39,7 +39,7 @@ from weft.lab.streams import ErrorCounts
 from weft.lab.sysfs_tree import tree_of
 from weft.lab.verbs_ports import VerbsPorts
 from weft.lab.verbs_server import VerbsServer
-from weft.mad import faults
+from weft.mad import faults, modules
 from weft.mad.devices import Devices
 from weft.mad.packets import DeliveryResult
 from weft.verbs.carriers.lab.connection import SUFFIX
@@ -208,6 +208,10 @@ class Lab:
             self._load.keep_time()
         return changed
 
+    def swap(self, name: str, other: str) -> list[str]:
+        """Exchange the cables of two ports, with their serial numbers and faults. Returns the ports."""
+        return self.server.call(lambda: self._swap(name, other))
+
     def fix(self, name: str = "") -> list[str]:
         """Put back what was pulled and replace what is ill: at a port, a node or a server, or everywhere."""
         return self.server.call(lambda: self._fix(name))
@@ -329,6 +333,13 @@ class Lab:
         self.metered_paths.close_all()
         for slot in slots:
             ill.apply(devices, slot)
+        return [devices.name(slot) for slot in slots]
+
+    def _swap(self, name: str, other: str) -> list[str]:
+        devices = self.subnet.devices
+        slots = [self.fabric.find_port(port).slot for port in (name, other)]
+        self.metered_paths.close_all()
+        modules.swap(devices, *slots)
         return [devices.name(slot) for slot in slots]
 
     def _fix(self, name: str) -> list[str]:

@@ -112,6 +112,7 @@ class Devices(Plane):
         self.tap: Tap | None = None
         self.physical_errors: dict[int, int] = {}  # slot -> errors not yet made good by MADs that came well
         self.limits: dict[int, tuple[int, int]] = {}  # link -> widths and speeds that its cable can do
+        self.cable_in: dict[int, int] = {}  # link -> the link whose cable it has now: see `modules`
         self.flaps: dict[int, float] = {}  # link -> how often an hour it goes down and comes up again
         self.takes: dict[int, float] = {}  # slot of a host that is overloaded -> share of line rate that it takes
         # The responses to Get, in rows of 64 bytes, for kernels.

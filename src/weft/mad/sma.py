@@ -7,6 +7,7 @@ answer, nor does TrapRepress. SMInfo is answered by the subnet manager on the po
     PortInfo, PortInfoExtended, Mellanox's ExtendedPortInfo                        here, and `port_settings`
     P_Keys, SL to VL, VL arbitration, linear and multicast forwarding              `sma_tables`
     NVIDIA's adaptive routing, and routers                                         `sma_adaptive`, `sma_router`
+    CableInfo: the modules in ports                                                `sma_cable`
 
 Everything else is answered with status 12: no random forwarding table, no table of link speed and width pairs, no
 Notice to be polled, as the capability masks say. (InfiniBand Architecture volume 1, "Subnet Management".)
@@ -17,7 +18,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 
-from weft.mad import m_key, sma_adaptive, sma_router, sma_tables
+from weft.mad import m_key, sma_adaptive, sma_cable, sma_router, sma_tables
 from weft.mad.devices import NONE, Devices
 from weft.mad.port_settings import set_port_info
 from weft.wire.mad import Method, Status
@@ -60,8 +61,8 @@ def answer(devices: Devices, slot: int, smp: bytearray) -> bool:
         is_supported = smp[3] in (Method.GET, Method.SET)
         status = Status.METHOD_ATTRIBUTE_NOT_SUPPORTED if is_supported else Status.METHOD_NOT_SUPPORTED
     smp[3] = 0x81
-    smp[4] = 0x80 if smp[1] == 0x81 else 0
-    smp[5] = status
+    smp[4] = (0x80 if smp[1] == 0x81 else 0) | status >> 8
+    smp[5] = status & 0xFF
     return True
 
 
@@ -239,6 +240,7 @@ _PAIRS: dict[int, tuple[Handler | None, Handler | None]] = {
     SmpAttribute.ADAPTIVE_ROUTING_INFO: (sma_adaptive.get_info, sma_adaptive.set_info),
     SmpAttribute.ADAPTIVE_ROUTING_GROUP_TABLE: (sma_adaptive.get_groups, sma_adaptive.set_groups),
     SmpAttribute.ADAPTIVE_ROUTING_LINEAR_FORWARDING_TABLE: (sma_adaptive.get_lft, sma_adaptive.set_adaptive_lft),
+    SmpAttribute.CABLE_INFO: (sma_cable.get_cable_info, None),
     SmpAttribute.MLNX_EXTENDED_PORT_INFO: (_get_mlnx_port_info, _set_mlnx_port_info),
     SmpAttribute.ROUTER_INFO: (sma_router.get_router_info, sma_router.set_router_info),
     SmpAttribute.ADJACENT_SITE_LOCAL_SUBNETS_TABLE: (sma_router.get_adjacent_subnets, None),

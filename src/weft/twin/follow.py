@@ -9,6 +9,7 @@ from contextlib import suppress
 
 from weft.errors import SubnetError
 from weft.fabric.model import Fabric
+from weft.monitor.cables import Serials
 from weft.monitor.poll import Poller, Reading
 from weft.twin.deviations import Comparison, Expected
 from weft.twin.facts import read_facts
@@ -31,6 +32,7 @@ class Follower:
     ) -> None:
         self._poller, self._history, self._clock = poller, history, clock
         self._model = Model(poller.carrier)
+        self._serials = Serials(poller.carrier)
         self._comparison = None if expected is None else Comparison(expected)
         self._reading: Reading | None = None
         self._counters_due_s = 0.0
@@ -54,11 +56,17 @@ class Follower:
         fabric = self._model.refresh()
         self._read_counters()
         deviations = {} if self._comparison is None else self._comparison.compare(fabric, at_s)
-        differences = self._history.record(at_s, read_facts(fabric, self._reading) | deviations)
+        differences = self._history.record(at_s, read_facts(fabric, self._reading) | self._cables() | deviations)
         self.fabric, self.deviations = fabric, deviations
         self.changes.update(each.kind for each in differences)
         self.polls, self.polled_at_s, self.poll_s = self.polls + 1, at_s, time.monotonic() - begin_s
         return differences
+
+    def _cables(self) -> dict[Subject, str]:
+        """Return the ports of each cable by its serial number."""
+        if self._reading is None:
+            return {}
+        return {("cable", serial): ports for serial, ports in self._serials.read(self._reading).items()}
 
     def _read_counters(self) -> None:
         """Read the counters, at most a fifth of the time: they take longer than the cabling."""

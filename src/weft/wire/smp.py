@@ -2,7 +2,7 @@
 
 An SMP carries one attribute in `data`, 64 bytes; shorter ones are padded with zeros. `ATTRIBUTES` maps attribute ids to
 formats. PortInfo and related attributes are in `port_info`, notices in `notice`, adaptive routing in `adaptive`,
-routers in `router`.
+routers in `router`, modules of cables in `cable_info`.
 """
 
 # ruff: noqa: PIE794 - reserved fields are named `_`
@@ -11,6 +11,7 @@ from __future__ import annotations
 from enum import IntEnum
 
 from weft.wire.adaptive import AdaptiveRoutingGroupTable, AdaptiveRoutingInfo, AdaptiveRoutingLinearForwardingTable
+from weft.wire.cable_info import CableInfo
 from weft.wire.fields import bits, numbers, octets, parts, reserved
 from weft.wire.format import Format, Numbered
 from weft.wire.mad import MAD_BYTES, MadHeader, Method, MgmtClass
@@ -248,6 +249,7 @@ class SmpAttribute(Numbered):
     ADAPTIVE_ROUTING_INFO = 0xFF20, AdaptiveRoutingInfo
     ADAPTIVE_ROUTING_GROUP_TABLE = 0xFF21, AdaptiveRoutingGroupTable
     ADAPTIVE_ROUTING_LINEAR_FORWARDING_TABLE = 0xFF23, AdaptiveRoutingLinearForwardingTable
+    CABLE_INFO = 0xFF60, CableInfo
     MLNX_EXTENDED_PORT_INFO = 0xFF90, MlnxExtendedPortInfo
     ROUTER_INFO = 0xFFD0, RouterInfo
     ADJACENT_SITE_LOCAL_SUBNETS_TABLE = 0xFFD2, AdjacentSiteLocalSubnetsTable

@@ -7,6 +7,7 @@ import type { Store } from "../store";
 import { percent } from "../format";
 import { changesOf } from "./changes";
 import { facts } from "./facts";
+import { modulesOf } from "./modules";
 
 const FAULTS: [string, Record<string, unknown>][] = [
   ["bit error rate 1e-12", { ber: 1e-12 }],
@@ -20,6 +21,7 @@ export function linkPanel(store: Store, link: number, element: HTMLElement): () 
   const model = store.model!;
   const ports = model.ports(link);
   const state = h("div");
+  const modules = modulesOf(store, ports[0]);
   const trouble = h("p", { class: "problem", role: "alert" });
   const fault = h("select", { "aria-label": "Fault" }, FAULTS.map(([name], i) => h("option", { value: String(i) }, name)));
   fill(
@@ -39,9 +41,10 @@ export function linkPanel(store: Store, link: number, element: HTMLElement): () 
       h("p", { class: "buttons" }, act(store, "Degrade", ports[0], () => ({ do: "degrade", ...FAULTS[Number(fault.value)][1] }), trouble), fault),
       trouble,
     ),
+    modules.element,
     changesOf(store, ports),
   );
-  return () => fill(state, stateOf(store, link));
+  return () => (fill(state, stateOf(store, link)), modules.refresh());
 }
 
 function stateOf(store: Store, link: number): HTMLElement {

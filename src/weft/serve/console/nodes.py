@@ -17,6 +17,7 @@ from weft.fabric.model import Fabric
 from weft.fabric.views import Node
 from weft.mad.administrator import NoAnswer, ask_paths
 from weft.mad.carrier import Carrier
+from weft.monitor.cables import CableEnd, milliwatts_to_dbm, read_end
 from weft.monitor.columns import Column
 from weft.monitor.ports import Ports
 from weft.sim.traffic import find_host_port
@@ -99,6 +100,53 @@ def _p_keys(carrier: Carrier, lid: int) -> list[str]:
         table = PKeyTable.unpack(get_smp(carrier, Target(lid), SmpAttribute.P_KEY_TABLE))
         return [f"{key:#06x}" for key in table.p_key if key]
     return []
+
+
+class CableEndOut(msgspec.Struct, kw_only=True):
+    """One end of a cable, as its module says by CableInfo."""
+
+    port: str
+    reason: str  # why it cannot be read; "": it was
+    form: str = ""
+    vendor: str = ""
+    part: str = ""
+    serial: str = ""
+    technology: str = ""
+    length_m: float | None = None  # None: a transceiver
+    temperature_c: float | None = None
+    supply_v: float | None = None
+    receive_dbm: list[float | None] = []  # each lane; None: no light
+    transmit_dbm: list[float | None] = []
+    bias_ma: list[float] = []
+
+
+def show_cable(monitor: FabricMonitor, port: str) -> list[CableEndOut]:
+    """Read the modules at both ends of the cable in a port."""
+    ports = monitor.latest().reading.ports
+    slot = ports.fabric.find_port(port).slot
+    with monitor.ask() as carrier:
+        return [_cable_end(read_end(carrier, ports, end)) for end in (slot, int(ports.peer[slot])) if end >= 0]
+
+
+def _cable_end(end: CableEnd) -> CableEndOut:
+    module = end.module
+    if module is None:
+        return CableEndOut(port=end.port, reason=end.reason)
+    return CableEndOut(
+        port=end.port,
+        reason="",
+        form=module.form,
+        vendor=module.vendor,
+        part=module.part,
+        serial=module.serial,
+        technology=module.technology,
+        length_m=module.length_m,
+        temperature_c=module.temperature_c,
+        supply_v=module.supply_v,
+        receive_dbm=[milliwatts_to_dbm(power) for power in module.receive_mw],
+        transmit_dbm=[milliwatts_to_dbm(power) for power in module.transmit_mw],
+        bias_ma=list(module.bias_ma),
+    )
 
 
 class PathHop(msgspec.Struct, kw_only=True):

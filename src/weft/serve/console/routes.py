@@ -20,7 +20,7 @@ from weft.serve.api.fault_injection import CablesOut
 from weft.serve.console.events import FabricState, SuspectOut, suspect_out
 from weft.serve.console.layout import FabricOut
 from weft.serve.console.monitor import FabricMonitor
-from weft.serve.console.nodes import NodeOut, PathOut, find_path, show_node
+from weft.serve.console.nodes import CableEndOut, NodeOut, PathOut, find_path, show_cable, show_node
 from weft.serve.console.runs import RunIn, RunOut
 from weft.serve.desired import Desired
 from weft.serve.drift import DriftWatch
@@ -129,6 +129,13 @@ async def get_node(request: Request, name: str) -> Response:
     """Return a node and its ports: state, peer, P_Keys, counters and rates."""
     monitor = monitor_of(request)
     return _json(await ask_fabric(request, lambda: show_node(monitor, name)))
+
+
+@router.get("/cables", **gives(list[CableEndOut], 403, 422, 504))
+async def get_cable(request: Request, port: _Name) -> Response:
+    """Return the modules at both ends of a cable, read by CableInfo: serial number, temperature, power."""
+    monitor = monitor_of(request)
+    return _json(await ask_fabric(request, lambda: show_cable(monitor, port)))
 
 
 @router.get("/routes", **gives(PathOut, 403, 422, 504))
