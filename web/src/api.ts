@@ -68,16 +68,34 @@ export class Api {
   }
 
   async send<T>(method: string, path: string, body?: unknown, headers: Record<string, string> = {}): Promise<T | null> {
+    const text = await (await this.#order(method, path, body, headers)).text();
+    return text ? JSON.parse(text) : null;
+  }
+
+  /** Send a request whose answer is a file. */
+  async download(method: string, path: string, body: unknown): Promise<Blob> {
+    return (await this.#order(method, path, body, {})).blob();
+  }
+
+  async #order(method: string, path: string, body: unknown, headers: Record<string, string>): Promise<Response> {
     if (this.refusal) throw new Problem(0, this.refusal);
     const isText = typeof body === "string";
-    const answer = await this.fetch(path, {
+    return this.fetch(path, {
       method,
       body: body === undefined ? undefined : isText ? body : JSON.stringify(body),
       headers: { "Content-Type": isText ? "application/toml" : "application/json", ...headers },
     });
-    const text = await answer.text();
-    return text ? JSON.parse(text) : null;
   }
+}
+
+/** Save a file that the service sends. */
+export function save(content: Blob, name: string): void {
+  const address = URL.createObjectURL(content);
+  const link = document.createElement("a");
+  link.href = address;
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(address), 60_000);
 }
 
 async function detailOf(answer: Response): Promise<string> {

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
+import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
@@ -243,6 +246,47 @@ def test_an_alarm_is_acknowledged_with_name_and_reason_and_withdrawn(console):
 def test_invalid_acknowledgements_are_refused(console, alarm, request_, status, word):
     answer = console("PUT", f"acknowledgements/{quote(alarm)}", json=request_)
     assert answer.status_code == status
+    assert word in answer.json()["detail"]
+
+
+def test_a_capture_of_a_cable_is_a_file_that_tshark_reads(console, tmp_path):
+    refused = console("POST", "captures", "read-only", json={"port": "leaf1/5"})
+    assert refused.status_code == 403
+    answers = []
+    capture = threading.Thread(
+        target=lambda: answers.append(console("POST", "captures", json={"port": "h16/1", "seconds": 20, "packets": 12}))
+    )
+    capture.start()
+    while capture.is_alive():  # reading the far end sends MADs over its cable
+        assert console("GET", "cables?port=h16/1").status_code == 200
+    (answer,) = answers
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["content-disposition"] == 'attachment; filename="h16-1.pcapng"'
+    assert answer.content[:4] == bytes.fromhex("0a0d0d0a")  # the block type of pcapng
+    if shutil.which("tshark"):
+        file = tmp_path / "link.pcapng"
+        file.write_bytes(answer.content)
+        command = ["tshark", "-r", str(file), "-T", "fields", "-e", "frame.interface_name", "-e", "_ws.malformed"]
+        lines = subprocess.run(
+            command, capture_output=True, text=True, timeout=PATIENCE_S, check=True
+        ).stdout.splitlines()
+        assert len(lines) == 12
+        assert {line.strip() for line in lines} == {"h16/1", "leaf4/4"}
+
+
+@pytest.mark.parametrize(
+    ("order", "word"),
+    [
+        ({"port": "leaf1"}, "name the port of one"),
+        ({"port": "leaf1/99"}, "leaf1/99"),
+        ({"port": "leaf1/5", "seconds": 31}, "seconds"),
+        ({"port": "leaf1/5", "packets": 0}, "packets"),
+        ({"seconds": 3}, "port"),
+    ],
+)
+def test_invalid_captures_are_refused(console, order, word):
+    answer = console("POST", "captures", json=order)
+    assert answer.status_code == 422
     assert word in answer.json()["detail"]
 
 

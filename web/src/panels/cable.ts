@@ -1,6 +1,6 @@
 // The panel of a cable: its load, its faults, and buttons to break, degrade and repair it.
 
-import { messageOf } from "../api";
+import { messageOf, save } from "../api";
 import { fill, h } from "../dom";
 import { fits } from "../model";
 import type { Store } from "../store";
@@ -9,6 +9,7 @@ import { changesOf } from "./changes";
 import { facts } from "./facts";
 import { modulesOf } from "./modules";
 
+const CAPTURE_S = 5;
 const FAULTS: [string, Record<string, unknown>][] = [
   ["bit error rate 1e-12", { ber: 1e-12 }],
   ["bit error rate 1e-10", { ber: 1e-10 }],
@@ -39,6 +40,7 @@ export function linkPanel(store: Store, link: number, element: HTMLElement): () 
       h("h3", null, "Lab"),
       h("p", { class: "buttons" }, act(store, "Break", ports[0], { do: "break" }, trouble, "danger"), repairButton(store, ports[0], trouble)),
       h("p", { class: "buttons" }, act(store, "Degrade", ports[0], () => ({ do: "degrade", ...FAULTS[Number(fault.value)][1] }), trouble), fault),
+      h("p", { class: "buttons" }, captureButton(store, ports[0], trouble), h("span", { class: "faint" }, "MADs and packets of programs, for Wireshark")),
       trouble,
     ),
     modules.element,
@@ -63,6 +65,22 @@ function stateOf(store: Store, link: number): HTMLElement {
 
 export function repairButton(store: Store, port: string, trouble?: HTMLElement): HTMLButtonElement {
   return act(store, "Repair", port, { do: "fix" }, trouble);
+}
+
+/** Captures for some seconds, then saves the file. */
+function captureButton(store: Store, port: string, trouble: HTMLElement): HTMLButtonElement {
+  const button = h("button", { type: "button" }, `Capture ${CAPTURE_S} s`);
+  button.addEventListener("click", async () => {
+    button.disabled = true;
+    trouble.replaceChildren();
+    try {
+      save(await store.api.download("POST", "/captures", { port, seconds: CAPTURE_S }), `${port.replaceAll("/", "-")}.pcapng`);
+    } catch (error) {
+      trouble.textContent = messageOf(error);
+    }
+    button.disabled = false;
+  });
+  return button;
 }
 
 type Body = Record<string, unknown>;
