@@ -22,7 +22,7 @@ from weft.monitor.columns import Column
 from weft.monitor.poll import Poller
 from weft.routing.route import route
 from weft.sm.run import SubnetManager
-from weft.twin.facts import read_facts
+from weft.twin.facts import read_errors, read_facts
 from weft.twin.follow import Follower
 from weft.twin.history import History, compare
 from weft.wire.bulk import fill
@@ -125,7 +125,7 @@ def test_counters_that_cannot_be_read_stay_and_a_subnet_that_does_not_answer_is_
         _poll(Quiet(None))
 
 
-def refuse():
+def refuse(view):
     raise SubnetError("no counters")
 
 
@@ -135,7 +135,7 @@ class Quiet:
     def __init__(self, fabric):
         self.fabric = fabric
 
-    def poll(self):
+    def poll(self, changed):
         raise SubnetError("no node answers")
 
 
@@ -198,7 +198,7 @@ def test_facts_of_errors_are_the_counters_that_are_known_and_not_zero(lab):
     counters[5, Column.PORT_XMIT_DATA_WORDS] = 100
     known[3, Column.LINK_DOWNED] = False
     changed = replace(reading, counters=counters, known=known)
-    errors = {name: value for (kind, name), value in read_facts(follower.fabric, changed).items() if kind == "errors"}
+    errors = {name: value for (kind, name), value in read_errors(changed).items() if kind == "errors"}
     assert errors == {
         reading.ports.name(3): "symbol_error 7, port_xmit_discards 1",
         reading.ports.name(4): "link_error_recovery 3, port_rcv_errors 4",

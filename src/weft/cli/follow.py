@@ -80,13 +80,14 @@ def follow(
             opened.enter_context(_serve_metrics(listen, follower))
         traps = opened.enter_context(TrapListener(subnet.attach))
         with suppress(KeyboardInterrupt):
+            changed: frozenset[int] = frozenset()
             for number in count(1) if times == 0 else range(1, times + 1):
                 begun_s = time.monotonic()
-                _report(follower, is_first=number == 1)
+                _report(follower, changed, is_first=number == 1)
                 if number % 1000 == 1:
                     history.forget(time.time() - keep_days * _UNITS_S["d"])
                 if number != times:
-                    traps.wait(every - (time.monotonic() - begun_s))
+                    changed = traps.wait(every - (time.monotonic() - begun_s))
 
 
 def _read_expected(plan: str, tenants: Path | None, policy: Path | None) -> Expected | None:
@@ -114,9 +115,9 @@ def _serve_metrics(where: str, follower: Follower) -> AbstractContextManager[Lis
     return listener
 
 
-def _report(follower: Follower, *, is_first: bool) -> None:
+def _report(follower: Follower, changed: frozenset[int], *, is_first: bool) -> None:
     """Poll and print the changes; of the first poll, the size of the subnet and its deviations from the intent."""
-    for line in _poll(follower):
+    for line in _poll(follower, changed):
         print(line, flush=True)
     if is_first:
         print(f"following {follower.size}", flush=True)
@@ -124,10 +125,10 @@ def _report(follower: Follower, *, is_first: bool) -> None:
             print(f"deviation: {kind} {name}: {text}", flush=True)
 
 
-def _poll(follower: Follower) -> list[str]:
+def _poll(follower: Follower, changed: frozenset[int] = frozenset()) -> list[str]:
     """Return the changes of a poll as lines; after the first poll, also the reason that the subnet does not answer."""
     try:
-        return [f"{_stamp(each.at_s)} {each}" for each in follower.poll()]
+        return [f"{_stamp(each.at_s)} {each}" for each in follower.poll(changed)]
     except SubnetError as error:
         if follower.fabric is None:
             raise

@@ -2,7 +2,7 @@
 
 carrier     how a program sends and hears; `local` in this process, `umad` through libibumad, `ibsim_client`
 bulk        the requests of one exchange; `datagrams`, `ibsim_packets`: what carries them; `transfers`: RMPP
-walk        a subnet into arrays; `discover`: as objects
+walk        a subnet into arrays, and `rewalk`: what changed in it; `discover`: as objects
 subnet      all agents of a fabric behind one call
 transit     the way of a MAD, hop by hop; `packets`: of a data packet
 sma         agent of subnet management, with `port_settings`, `sma_tables`, `m_key`

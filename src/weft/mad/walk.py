@@ -210,7 +210,7 @@ class _Walker:
         hops: NDArray[np.uint8],
     ) -> None:
         own = (hops[owner] == 0) & (number == self.start_port)  # an adapter is left by the port that we are at
-        leads_on = _is_up(infos) & (number > 0) & (switch[owner] | own) & (hops[owner] + 1 < HOPS_MAX)
+        leads_on = is_up(infos) & (number > 0) & (switch[owner] | own) & (hops[owner] + 1 < HOPS_MAX)
         rows = np.flatnonzero(leads_on)
         self.leaving = (first + owner[rows]) * _KEYS + number[rows]
         self.leaving_path, self.leaving_hops = path[owner[rows]], hops[owner[rows]] + np.uint8(1)
@@ -329,7 +329,7 @@ class _Walker:
         same &= column(node_infos, NodeInfo.local_port_num) == at
         slots = np.cumsum(column(node_info, NodeInfo.num_ports).astype(np.int64) + 1)
         before = np.concatenate(self.port_info)[np.append(0, slots)[other] + at]
-        same &= _is_up(info) == _is_up(before)
+        same &= is_up(info) == is_up(before)
         return np.asarray(same & np.logical_and(*np.split(answered, 2)), bool)
 
     def _odd_cable(
@@ -340,7 +340,7 @@ class _Walker:
         self.oddities.append(Oddity(kind=kind, text=where, near=(node, int(near - first[node]))))
 
 
-def _is_up(infos: Rows) -> NDArray[np.bool_]:
+def is_up(infos: Rows) -> NDArray[np.bool_]:
     """Return [n] -> whether a MAD gets through this port."""
     up = column(infos, PortInfo.port_physical_state) == PortPhysicalState.LINK_UP
     return np.asarray(up & (column(infos, PortInfo.port_state) > PortState.DOWN), bool)

@@ -93,12 +93,18 @@ class Poller:
         self._masks: dict[int, int] = {}  # node GUID -> capabilities of its performance agent
         self._last: Reading | None = None
 
-    def poll(self) -> Reading:
-        """Read all counters; raise SubnetError if no node has a LID, which a subnet manager assigns."""
-        if self._ports is None or self._has_changed(self._ports):
+    def poll(self, view: View | None = None) -> Reading:
+        """Read all counters; raise SubnetError if no node has a LID, which a subnet manager assigns.
+
+        view: the subnet, if the caller has just read it; otherwise it is walked again after a change.
+        """
+        if view is not None:
+            if view is not self._view:
+                self._adopt(view)
+        elif self._ports is None or self._has_changed(self._ports):
             self._walk()
         reading = self._read_at_one_time()
-        if self._is_odd(reading):
+        if view is None and self._is_odd(reading):
             self._walk()
             reading = self._read_at_one_time()
         self._last = reading
@@ -107,7 +113,10 @@ class Poller:
     # -- discovery ----------------------------------------------------------------------------------------------------
 
     def _walk(self) -> None:
-        view = make_view(walk(self.carrier, timeout_ms=self._timeout_ms, retries=self._retries))
+        self._adopt(make_view(walk(self.carrier, timeout_ms=self._timeout_ms, retries=self._retries)))
+
+    def _adopt(self, view: View) -> None:
+        """Poll the ports of a view from now on."""
         names = view.fabric.nodes.name
         if len(names) == 1:
             raise SubnetError(f"{names[0]} sees no other node; check its cable, and that the switch behind it is on")

@@ -28,8 +28,8 @@ _ERRORS = (
 _MEMBER = 0x7FFF  # P_Key 0 is an empty entry
 
 
-def read_facts(fabric: Fabric, reading: Reading | None = None) -> dict[Subject, str]:
-    """Return the facts of a subnet that was read with its tables, and of its counters."""
+def read_facts(fabric: Fabric) -> dict[Subject, str]:
+    """Return the facts of a subnet that was read with its tables."""
     nodes = fabric.nodes
     facts: dict[Subject, str] = {
         ("node", name): f"{NodeKind(kind).name.lower()} {Guid(guid)}"
@@ -44,8 +44,6 @@ def read_facts(fabric: Fabric, reading: Reading | None = None) -> dict[Subject, 
         facts["link", names[a]] = f"{names[b]} {label}"
         facts["link", names[b]] = f"{names[a]} {label}"
     _add_tables(facts, fabric, names)
-    if reading is not None:
-        _add_errors(facts, reading)
     return facts
 
 
@@ -97,10 +95,13 @@ def find_managers(fabric: Fabric) -> dict[str, str]:
     return managers
 
 
-def _add_errors(facts: dict[Subject, str], reading: Reading) -> None:
+def read_errors(reading: Reading) -> dict[Subject, str]:
+    """Return the facts of counters: those of errors that are not zero."""
     counts = np.where(reading.known, reading.counters, 0)[:, _ERRORS]
+    facts = {}
     for slot in np.flatnonzero(counts.any(axis=1)).tolist():
         values = zip(_ERRORS, counts[slot].tolist(), strict=True)
         facts["errors", reading.ports.name(slot)] = ", ".join(
             f"{each.name.lower()} {count}" for each, count in values if count
         )
+    return facts

@@ -54,10 +54,11 @@ class Difference:
 
 def compare(at_s: float, before: Facts, after: Facts) -> list[Difference]:
     """Return the facts that differ, in the order of their subjects."""
+    changed = [subject for subject, value in after.items() if before.get(subject) != value]
+    changed += [subject for subject in before if subject not in after]
     return [
         Difference(at_s=at_s, kind=kind, name=name, before=before.get((kind, name)), after=after.get((kind, name)))
-        for kind, name in sorted(before.keys() | after.keys())
-        if before.get((kind, name)) != after.get((kind, name))
+        for kind, name in sorted(changed)
     ]
 
 

@@ -1,7 +1,7 @@
 """Wait for traps of a subnet: a link that changed, a subnet manager that came or went.
 
     with TrapListener(attach) as traps:
-        traps.wait(1.0)                 returns at once after a trap
+        traps.wait(1.0)                 returns at once after a trap, with the LIDs that traps name
 
 A subscription is with the subnet administrator. Without one, `wait` only waits, and subscribes later.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from contextlib import closing
 from typing import Self
@@ -17,9 +18,14 @@ from typing import Self
 from weft.errors import WeftError
 from weft.mad.carrier import Carrier
 from weft.tenants.violations import Watch
-from weft.wire.notice import Trap
+from weft.wire.notice import LinkStateDetails, LocalChangesDetails, Trap
 
+_DETAILS: dict[int, type[LinkStateDetails | LocalChangesDetails]] = {
+    Trap.LINK_STATE_CHANGED: LinkStateDetails,
+    Trap.LOCAL_CHANGES: LocalChangesDetails,
+}
 TRAPS = (Trap.LINK_STATE_CHANGED, Trap.LOCAL_CHANGES)
+_MOST = 4096  # LIDs that wait; polls find what others name
 _TURN_S = 0.1
 _RENEWED_S = 60.0  # a restarted subnet manager has no subscriptions
 _AGAIN_S = 5.0  # after a failure
@@ -32,6 +38,7 @@ class TrapListener:
     def __init__(self, attach: Callable[[], Carrier]) -> None:
         self._attach = attach
         self._came, self._ended = threading.Event(), threading.Event()
+        self._lids: deque[int] = deque(maxlen=_MOST)
         self._thread = threading.Thread(target=self._run, name="traps", daemon=True)
 
     def __enter__(self) -> Self:
@@ -42,13 +49,12 @@ class TrapListener:
         self._ended.set()
         self._thread.join()
 
-    def wait(self, seconds: float) -> bool:
-        """Wait for a trap or the end of a time; return whether a trap came."""
-        came = self._came.wait(max(seconds, 0.0))
-        if came:
+    def wait(self, seconds: float) -> frozenset[int]:
+        """Wait for a trap or the end of a time; return the LIDs of the switches and ports that traps named."""
+        if self._came.wait(max(seconds, 0.0)):
             time.sleep(_SETTLE_S)
             self._came.clear()
-        return came
+        return frozenset(self._lids.popleft() for _ in range(len(self._lids)))
 
     def _run(self) -> None:
         while not self._ended.is_set():
@@ -61,5 +67,8 @@ class TrapListener:
     def _listen(self, watch: Watch) -> None:
         until_s = time.monotonic() + _RENEWED_S
         while not self._ended.is_set() and time.monotonic() < until_s:
-            for _ in watch.notices(_TURN_S):
+            for notice in watch.notices(_TURN_S):
+                form = _DETAILS.get(int(notice.trap_number))
+                if form is not None:
+                    self._lids.append(form.unpack(notice.data_details).lid_addr)
                 self._came.set()
