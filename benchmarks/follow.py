@@ -38,6 +38,7 @@ from weft.monitor.impact import read_routed
 from weft.monitor.poll import Poller
 from weft.twin.follow import Follower
 from weft.twin.history import History
+from weft.twin.source import RunningSubnet
 from weft.twin.trap_listener import TrapListener
 
 SPECS = ["fat-tree:hosts=1024,radix=64", "fat-tree:hosts=11664,radix=36"]
@@ -78,7 +79,8 @@ def measure(spec: str, polls: int, faults: int) -> dict[str, object]:
         rows = {"whole read": timed(carrier, lambda: read_routed(carrier))}
         history = History(str(Path(folder) / "fabric.db"))
         poller = Poller(carrier)
-        follower = Follower(poller, history)
+        source = RunningSubnet(poller)
+        follower = Follower(source, history)
         rows["first poll"] = timed(carrier, follower.poll)
         time.sleep(11)  # the manager may still write tables
         quiet = [timed(carrier, lambda: follower.poll([0])) for _ in range(polls)]  # LID 0: without counters
@@ -91,7 +93,7 @@ def measure(spec: str, polls: int, faults: int) -> dict[str, object]:
             "with a trap": [pull(subnet, follower, cable, with_traps=True) for _ in range(faults)],
             "by polls": [pull(subnet, follower, cable, with_traps=False) for _ in range(faults)],
         }
-        whole_walks = follower.whole_walks
+        whole_walks = source.whole_walks
         carrier.close()
         history.close()
     return {

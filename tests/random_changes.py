@@ -48,7 +48,7 @@ def run_changes(spec: str, *, changes: int, seed: int) -> Outcome:
     own, at = (fabric.find_port(f"{host}/1").slot for host in ("h1", "h2"))
     _sweep(subnet, own, clock)
     carrier = LocalCarrier(subnet, at, sleep=clock.sleep)
-    model = Model(carrier, quiet_mads=300, busy_mads=600, links_at_once=16, clock=clock)
+    model = Model(carrier, quiet_mads=40, busy_mads=120, links_at_once=8, clock=clock)
     model.refresh()
     random_faults, result = RandomFaults(devices, at, seed), Outcome()
     for _ in range(changes):

@@ -19,6 +19,7 @@ from weft.twin.follow import Follower
 from weft.twin.history import History
 from weft.twin.metrics import render
 from weft.twin.policy import Policy, read_policy
+from weft.twin.source import RunningSubnet
 from weft.wire.mad import Method
 
 TREE = "fat-tree:hosts=16,radix=8"
@@ -37,7 +38,7 @@ def lab():
 @pytest.fixture
 def follow(lab):
     carrier = IbsimCarrier("h2", lab.sockname)
-    yield lambda expected: Follower(Poller(carrier), History("sqlite://"), expected=expected)
+    yield lambda expected: Follower(RunningSubnet(Poller(carrier)), History("sqlite://"), expected=expected)
     carrier.close()
 
 
@@ -142,7 +143,7 @@ def test_a_follower_sends_only_gets(lab):
         return exchange(mads, *others, **options)
 
     carrier.exchange = record
-    Follower(Poller(carrier), History("sqlite://")).poll()
+    Follower(RunningSubnet(Poller(carrier)), History("sqlite://")).poll()
     carrier.close()
     assert methods == {Method.GET}
 

@@ -15,6 +15,8 @@ import weft
 from weft.cli import main
 from weft.cli.follow import _poll
 from weft.errors import SubnetError
+from weft.fabric import files
+from weft.fabric.files.opensm_routes import fdbs_text
 from weft.fabric.tables import NO_ROUTE
 from weft.lab.lab import Lab
 from weft.mad.ibsim_client import IbsimCarrier
@@ -22,9 +24,10 @@ from weft.monitor.columns import Column
 from weft.monitor.poll import Poller
 from weft.routing.route import route
 from weft.sm.run import SubnetManager
-from weft.twin.facts import read_errors, read_facts
+from weft.twin.facts import error_facts, read_facts
 from weft.twin.follow import Follower
 from weft.twin.history import History, compare
+from weft.twin.source import Files, RunningSubnet
 from weft.wire.bulk import fill
 from weft.wire.port_info import Capability, PortInfo
 
@@ -47,7 +50,7 @@ def sweep(lab):
 def test_a_cable_that_moves_is_followed_by_its_serial_number(lab):
     carrier = IbsimCarrier("h2", lab.sockname)
     history, clock = History("sqlite://"), itertools.count(1)
-    follower = Follower(Poller(carrier), history, clock=lambda: float(next(clock)))
+    follower = Follower(RunningSubnet(Poller(carrier)), history, clock=lambda: float(next(clock)))
     follower.poll()
     serials = {ports: name for (kind, name), ports in history.state().items() if kind == "cable"}
     assert len(serials) == 16 + 2 * 16  # a copper cable for each host, two transceivers for each cable of a spine
@@ -64,7 +67,7 @@ def test_a_cable_that_moves_is_followed_by_its_serial_number(lab):
 def test_the_model_equals_the_subnet_after_random_faults(lab):
     carrier = IbsimCarrier("h2", lab.sockname)
     history, clock = History("sqlite://"), itertools.count(1)
-    follower = Follower(Poller(carrier), history, clock=lambda: float(next(clock)))
+    follower = Follower(RunningSubnet(Poller(carrier)), history, clock=lambda: float(next(clock)))
     rng, states = random.Random(1), []
     cables = [link.a.name for link in map(lab.fabric.link, range(len(lab.fabric.links)))]
     cables = [name for name in cables if not name.startswith("h")]
@@ -97,7 +100,7 @@ def test_the_model_equals_the_subnet_after_random_faults(lab):
 
 def test_tables_partitions_manager_and_errors_are_facts(lab):
     carrier = IbsimCarrier("h2", lab.sockname)
-    follower = Follower(Poller(carrier), History("sqlite://"))
+    follower = Follower(RunningSubnet(Poller(carrier)), History("sqlite://"))
     follower.poll()
     carrier.close()
     facts = read_facts(follower.fabric)
@@ -113,7 +116,7 @@ def test_tables_partitions_manager_and_errors_are_facts(lab):
 def test_counters_that_cannot_be_read_stay_and_a_subnet_that_does_not_answer_is_reported(lab):
     carrier = IbsimCarrier("h2", lab.sockname)
     poller = Poller(carrier)
-    follower = Follower(poller, History("sqlite://"))
+    follower = Follower(RunningSubnet(poller), History("sqlite://"))
     lab.break_cable("leaf1/5")
     sweep(lab)
     follower.poll()
@@ -186,7 +189,7 @@ def test_facts_of_tables_are_those_of_each_port_switch_and_manager():
 def test_facts_of_errors_are_the_counters_that_are_known_and_not_zero(lab):
     carrier = IbsimCarrier("h2", lab.sockname)
     poller = Poller(carrier)
-    follower = Follower(poller, History("sqlite://"))
+    follower = Follower(RunningSubnet(poller), History("sqlite://"))
     assert follower.size == "nothing"
     follower.poll()
     reading = poller.poll()
@@ -198,7 +201,7 @@ def test_facts_of_errors_are_the_counters_that_are_known_and_not_zero(lab):
     counters[5, Column.PORT_XMIT_DATA_WORDS] = 100
     known[3, Column.LINK_DOWNED] = False
     changed = replace(reading, counters=counters, known=known)
-    errors = {name: value for (kind, name), value in read_errors(changed).items() if kind == "errors"}
+    errors = {name: value for (kind, name), value in error_facts(changed).items() if kind == "errors"}
     assert errors == {
         reading.ports.name(3): "symbol_error 7, port_xmit_discards 1",
         reading.ports.name(4): "link_error_recovery 3, port_rcv_errors 4",
@@ -230,3 +233,53 @@ def test_the_commands_refuse_wrong_times_and_empty_histories(tmp_path, monkeypat
     assert (status, "the history has no leaf9" in err) == (2, True)
     assert run("follow", "--every", "0")[0] == 2
     history.close()
+
+
+def test_files_are_read_again_when_they_change_and_damaged_ones_are_reported(tmp_path):
+    fabric = route(weft.load("star:hosts=3")).fabric
+    path, tables = tmp_path / "fabric.db_csv", tmp_path / "opensm.fdbs"
+    files.write(fabric, path)
+    tables.write_text(fdbs_text(fabric))
+    follower = Follower(Files(str(path), tables), History("sqlite://"))
+    assert _poll(follower) == []
+    facts = follower._history.state()
+    assert facts["link", "h1/1"] == "leaf1/1 4xNDR"
+    assert facts["routes", "leaf1"].startswith("4 LIDs, checksum ")
+    assert not any(kind == "pkeys" for kind, _ in facts)
+    assert _poll(follower) == []
+    broken = route(fabric.without("h3")).fabric
+    files.write(broken, path)
+    assert "opensm.fdbs" in _poll(follower)[0]  # routes of another moment
+    tables.write_text(fdbs_text(broken))
+    changes = "\n".join(_poll(follower))
+    assert "link h3/1: leaf1/3 4xNDR -> gone" in changes
+    whole = path.read_text()
+    path.write_text(whole[: whole.index("END_LINKS")])
+    (line,) = _poll(follower)
+    assert "cannot read the file, trying again: " in line
+    assert "END_LINKS before the end of the file" in line
+    guid = int(fabric.nodes.guid[fabric.node_index["leaf1"]])
+    path.write_text(f"{whole}\nSTART_PM_INFO\nNodeGUID,PortNumber,SymbolErrorCounter\n{guid:#x},2,9\nEND_PM_INFO\n")
+    (line,) = _poll(follower)
+    assert line.endswith("errors leaf1/2: new, symbol_error 9")
+    path.unlink()
+    assert "no such file" in _poll(follower)[0]
+
+
+def test_a_file_is_refused_with_contents_that_it_does_not_have(tmp_path, monkeypatch, capsys):
+    path = tmp_path / "fabric.db_csv"
+    files.write(weft.load("star:hosts=3"), path)
+    (tmp_path / "policy.toml").write_text("proved = true\n")
+    damaged = tmp_path / "damaged.db_csv"
+    damaged.write_text("START_NODES\n")
+    for words, reason in (
+        ((str(path), "--policy", str(tmp_path / "policy.toml")), "needs --tables"),
+        ((str(path), "--lab", "x"), "use SPEC or a running subnet"),
+        (("--tables", str(path)), "--tables needs SPEC"),
+        ((str(damaged),), "damaged.db_csv:1: "),
+    ):
+        database = str(tmp_path / "fabric.db")
+        monkeypatch.setattr(sys, "argv", ["weft", "follow", *words, "--times", "1", "--database", database])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert (ended.value.code, reason in capsys.readouterr().err) == (2, True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, closing, suppress
 from dataclasses import asdict
 from datetime import datetime
@@ -16,13 +17,14 @@ from cyclopts import Parameter
 from weft.cli.arguments import NAMES_FILE, TABLES, File, Form, Whole
 from weft.cli.output import console, print_data, table
 from weft.cli.subnets import THE_LAB, Subnet
-from weft.errors import ConfigError, SubnetError
+from weft.errors import ConfigError, FileError, SubnetError
 
 if TYPE_CHECKING:
     from weft.monitor.listen import Listener
     from weft.twin.deviations import Expected
     from weft.twin.follow import Follower
     from weft.twin.history import Difference, History
+    from weft.twin.source import Source
 
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _DATABASE = "fabric.db"
@@ -30,7 +32,10 @@ Database = Annotated[str, Parameter(help="Database: a file of SQLite, or postgre
 
 
 def follow(
+    spec: Annotated[str, NAMES_FILE] = "",
+    /,
     *,
+    tables: File = None,
     database: Database = _DATABASE,
     every: float = 1.0,
     times: Whole = 0,
@@ -44,9 +49,14 @@ def follow(
     """Record the changes of a running subnet, and check them.
 
     It reads by MADs, writes nothing to the subnet, and prints each change. `weft history` and `weft diff` look them up.
+    A file that another tool writes again and again is read when it has changed.
 
     Parameters
     ----------
+    spec
+        A file of ibnetdiscover, ibdiagnet (db_csv) or OpenSM, instead of a running subnet.
+    tables
+        Forwarding tables dumped by OpenSM or ibdiagnet, of this file: a folder, or one file of routes.
     every
         Seconds between two polls; a trap of a port's change starts one at once.
     times
@@ -64,7 +74,6 @@ def follow(
     """
     from weft.twin.follow import Follower
     from weft.twin.history import History
-    from weft.twin.trap_listener import TrapListener
 
     if not 0.1 <= every <= 86_400:
         raise ConfigError(f"--every must be 0.1 to 86,400 seconds, got {every:g}")
@@ -73,12 +82,10 @@ def follow(
     expected = _read_expected(plan, tenants, policy)
     with ExitStack() as opened:
         history = opened.enter_context(closing(History(database)))
-        poller = subnet.new_poller()
-        opened.enter_context(closing(poller.carrier))
-        follower = Follower(poller, history, expected=expected)
+        source, wait = _open_source(opened, spec, tables, expected, subnet)
+        follower = Follower(source, history, expected=expected)
         if listen:
             opened.enter_context(_serve_metrics(listen, follower))
-        traps = opened.enter_context(TrapListener(subnet.attach))
         with suppress(KeyboardInterrupt):
             changed: frozenset[int] = frozenset()
             for number in count(1) if times == 0 else range(1, times + 1):
@@ -87,7 +94,42 @@ def follow(
                 if number % 1000 == 1:
                     history.forget(time.time() - keep_days * _UNITS_S["d"])
                 if number != times:
-                    changed = traps.wait(every - (time.monotonic() - begun_s))
+                    changed = wait(every - (time.monotonic() - begun_s))
+
+
+def _open_source(
+    opened: ExitStack, spec: str, tables: Path | None, expected: Expected | None, subnet: Subnet
+) -> tuple[Source, Callable[[float], frozenset[int]]]:
+    """Return the source of a follower, and the function that waits for its next poll."""
+    from weft.twin.source import Files, RunningSubnet
+    from weft.twin.trap_listener import TrapListener
+
+    if spec:
+        if subnet != THE_LAB:
+            raise ConfigError("use SPEC or a running subnet (--lab, --ibsim, --umad, --at), not both")
+        _check_expected_of_files(expected, tables)
+        return Files(spec, tables), _sleep
+    if tables is not None:
+        raise ConfigError("--tables needs SPEC; a running subnet has its own tables")
+    poller = subnet.new_poller()
+    opened.enter_context(closing(poller.carrier))
+    return RunningSubnet(poller), opened.enter_context(TrapListener(subnet.attach)).wait
+
+
+def _sleep(seconds: float) -> frozenset[int]:
+    time.sleep(max(seconds, 0.0))
+    return frozenset()
+
+
+def _check_expected_of_files(expected: Expected | None, tables: Path | None) -> None:
+    """Refuse a comparison with contents that files do not have."""
+    if expected is None:
+        return
+    if expected.tenants is not None:
+        raise ConfigError("--tenants needs a running subnet: files have no P_Keys")
+    policy = expected.policy
+    if policy is not None and (policy.steady or policy.proved) and tables is None:
+        raise ConfigError("--policy with steady or proved needs --tables: the file has no forwarding tables")
 
 
 def _read_expected(plan: str, tenants: Path | None, policy: Path | None) -> Expected | None:
@@ -126,13 +168,14 @@ def _report(follower: Follower, changed: frozenset[int], *, is_first: bool) -> N
 
 
 def _poll(follower: Follower, changed: frozenset[int] = frozenset()) -> list[str]:
-    """Return the changes of a poll as lines; after the first poll, also the reason that the subnet does not answer."""
+    """Return the changes of a poll as lines; after the first poll, also the reason that it failed."""
     try:
         return [f"{_stamp(each.at_s)} {each}" for each in follower.poll(changed)]
-    except SubnetError as error:
+    except (SubnetError, FileError) as error:
         if follower.fabric is None:
             raise
-        return [f"{_stamp(time.time())} no answer, trying again: {error}"]
+        problem = "no answer" if isinstance(error, SubnetError) else "cannot read the file"
+        return [f"{_stamp(time.time())} {problem}, trying again: {error}"]
 
 
 def history(

@@ -25,13 +25,14 @@ _ERRORS = (
     Column.PORT_RCV_ERRORS,
     Column.PORT_XMIT_DISCARDS,
 )
+Facts = dict[Subject, str]
 _MEMBER = 0x7FFF  # P_Key 0 is an empty entry
 
 
-def read_facts(fabric: Fabric) -> dict[Subject, str]:
-    """Return the facts of a subnet that was read with its tables."""
+def read_facts(fabric: Fabric) -> Facts:
+    """Return the facts of a subnet; files may have no forwarding tables and no P_Keys, a subnet has them."""
     nodes = fabric.nodes
-    facts: dict[Subject, str] = {
+    facts: Facts = {
         ("node", name): f"{NodeKind(kind).name.lower()} {Guid(guid)}"
         for name, kind, guid in zip(nodes.name, nodes.kind.tolist(), nodes.guid.tolist(), strict=True)
     }
@@ -61,16 +62,28 @@ def _label(speed: int, width: int) -> str:
     return speeds()[speed].label(width)
 
 
-def _add_tables(facts: dict[Subject, str], fabric: Fabric, names: list[str]) -> None:
+def _add_tables(facts: Facts, fabric: Fabric, names: list[str]) -> None:
     tables = fabric.tables
     lids = column(tables.port_info, PortInfo.lid)
     facts.update({("lid", names[slot]): str(lids[slot]) for slot in np.flatnonzero(lids).tolist()})
     facts.update({("manager", node): text for node, text in find_managers(fabric).items()})
+    if "lft" in vars(tables):
+        _add_routes(facts, fabric)
+    if "pkey" in vars(tables):
+        _add_keys(facts, fabric, names)
+
+
+def _add_routes(facts: Facts, fabric: Fabric) -> None:
+    tables = fabric.tables
     for row, node in enumerate(fabric.of_kind(NodeKind.SWITCH).tolist()):
         table = tables.lft[row]
         routes = np.flatnonzero(table != NO_ROUTE)
         checksum = zlib.crc32(table[: routes[-1] + 1].tobytes()) if len(routes) else 0
         facts["routes", fabric.nodes.name[node]] = f"{len(routes)} LIDs, checksum {checksum:08x}"
+
+
+def _add_keys(facts: Facts, fabric: Fabric, names: list[str]) -> None:
+    tables = fabric.tables
     texts: dict[bytes, str] = {}  # few ports have keys of their own
     for slot in np.flatnonzero(tables.pkey.any(axis=1)).tolist():
         row = tables.pkey[slot].tobytes()
@@ -95,7 +108,7 @@ def find_managers(fabric: Fabric) -> dict[str, str]:
     return managers
 
 
-def read_errors(reading: Reading) -> dict[Subject, str]:
+def error_facts(reading: Reading) -> Facts:
     """Return the facts of counters: those of errors that are not zero."""
     counts = np.where(reading.known, reading.counters, 0)[:, _ERRORS]
     facts = {}

@@ -65,6 +65,14 @@ _OWN = (
         content=re.compile(r"\A\s*\{ (CA|SW|Rt)\b"),
     ),
     Format(
+        name="ibdiagnet",
+        description="ibdiagnet2.db_csv of ibdiagnet 2",
+        suffixes=(".db_csv",),
+        reads=True,
+        module=f"{__name__}.ibdiagnet",
+        content=re.compile(r"^START_[A-Z0-9_]+[ \t]*\r?$", re.MULTILINE),
+    ),
+    Format(
         name="ndt",
         description="cable plan of UFM: CSV with StartDevice, StartPort, EndDevice, EndPort",
         suffixes=(".ndt", ".csv"),

@@ -24,6 +24,7 @@ from weft.serve.console.monitor import FabricMonitor
 from weft.serve.past.moments import Moments
 from weft.twin.follow import Follower
 from weft.twin.history import History
+from weft.twin.source import RunningSubnet
 
 _EVERY_S = 1.0
 _REST = 4.0  # pause after a poll, in durations of a poll
@@ -80,7 +81,8 @@ class Recorder:
         self._open.close()
         backend = self._monitor.backend
         carrier = self._open.enter_context(backend.attach())
-        return Follower(Poller(carrier) if backend.lab is None else new_poller(backend.lab, carrier), self.history)
+        poller = Poller(carrier) if backend.lab is None else new_poller(backend.lab, carrier)
+        return Follower(RunningSubnet(poller), self.history)
 
     def _run(self) -> None:
         while not self._end.is_set():
