@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tests.patience import wait_until
 
 import weft
 from weft.cli import main
@@ -56,8 +57,13 @@ def test_a_cable_that_moves_is_followed_by_its_serial_number(lab):
     assert len(serials) == 16 + 2 * 16  # a copper cable for each host, two transceivers for each cable of a spine
     lab.swap("h1/1", "h5/1")
     sweep(lab)
-    changes = follower.poll()
-    moved = {each.name: (each.before, each.after) for each in changes if each.kind == "cable"}
+    moved: dict[str, tuple[str, str]] = {}
+
+    def all_have_moved():  # serial numbers are read with the counters, which may not be due at a poll
+        moved.update({each.name: (each.before, each.after) for each in follower.poll() if each.kind == "cable"})
+        return len(moved) == 2
+
+    wait_until(all_have_moved)
     first, second = "h1/1 - leaf1/1", "h5/1 - leaf2/1"
     assert moved == {serials[first]: (first, second), serials[second]: (second, first)}
     assert [each.after for each in history.changes(name=serials[first])] == [second]
