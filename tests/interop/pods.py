@@ -60,8 +60,8 @@ def root_script(folder: Path, mounts: Mapping[str, Path], read_only: Collection[
     lower = "/" if IMAGE is None else IMAGE / "root"
     lines += [f"mkdir {folder}/upper {folder}/work {root}"]
     lines += [f"mount -t overlay overlay -o lowerdir={lower},upperdir={folder}/upper,workdir={folder}/work {root}"]
-    bound = {str(path): path for path in dict.fromkeys(_OF_IMAGE)}
-    bound |= ({} if IMAGE else {f"{CACHE}/weft": user_cache.root()}) | dict(sorted(mounts.items()))
+    bound = dict(sorted(mounts.items())) | {str(path): path for path in dict.fromkeys(_OF_IMAGE)}
+    bound |= {} if IMAGE else {f"{CACHE}/weft": user_cache.root()}
     for parent in {parent for path in _OF_IMAGE for parent in path.parents}:  # here some may be in a private home
         lines += [f"mkdir -p {root}{parent}", f"chmod a+rx {root}{parent}"]
     lines += [f"mount --rbind /sys {root}/sys", f"mount -t proc proc {root}/proc", f"mount -t tmpfs tmpfs {root}/dev"]
@@ -70,7 +70,7 @@ def root_script(folder: Path, mounts: Mapping[str, Path], read_only: Collection[
     lines += [f"mkdir -p {root}{at}" for at in bound]
     lines += [f"printf '%b' {shlex.quote(hosts)} > {root}/etc/hosts", f"mount -o remount,ro {root}"]
     for at, path in bound.items():
-        lines += [f"mount --bind {path} {root}{at}"]
+        lines += [f"mkdir -p {root}{at}", f"mount --bind {path} {root}{at}"]  # a checkout may lie in /tmp, a volume
         lines += [f"mount -o remount,bind,ro {root}{at}"] * (at not in mounts or at in read_only)
     return "\n".join([*lines, f'exec chroot {root} "$@"'])
 
