@@ -11,9 +11,10 @@ from weft.collectives.nccl.cluster import from_server
 from weft.collectives.nccl.estimate import estimate
 from weft.collectives.nccl.ideal import ideal_networks
 from weft.collectives.nccl.measure import CONNECTIONS
+from weft.collectives.nccl.network import Pattern
 from weft.collectives.ranks import place
 from weft.errors import ConfigError
-from weft.fabric.faults import slow
+from weft.fabric.faults import remove_link, slow
 from weft.routing.engine import Options as Routing
 from weft.routing.route import route
 from weft.sim.analytic import AnalyticEngine
@@ -62,6 +63,18 @@ def test_one_slow_cable_slows_the_whole_kind_of_group(fabric):
     ratio = held.time_s("dp", Collective.ALL_GATHER, 1 << 30) / whole.time_s("dp", Collective.ALL_GATHER, 1 << 30)
     assert 1.7 < ratio < 2.1
     assert held.time_s("tp", Collective.ALL_GATHER, 1 << 30) == whole.time_s("tp", Collective.ALL_GATHER, 1 << 30)
+
+
+def test_only_groups_over_whole_servers_cross_rails_behind_a_missing_adapter(fabric):
+    """NCCL connects channels of whole servers by their number; a group with a GPU on each server keeps its rail."""
+    cut = route(remove_link(weft.load("superpod:su=1,servers=8"), "dgx3/mlx5_0/1"), Routing(adaptive=True)).fabric
+    step_us = {
+        (tp, each is cut): OverFabric(place(each), layout(tp=tp), OPTIONS)._measure("dp", Pattern.RING).step_us
+        for tp in (1, 8)
+        for each in (fabric, cut)
+    }
+    assert step_us[1, True] > 1.2 * step_us[1, False]
+    assert step_us[8, True] < 1.12 * step_us[8, False]  # two groups share an adapter
 
 
 def test_flows_and_closed_forms_agree(fabric):

@@ -5,8 +5,9 @@
 
 Ranks are numbered as NCCL and MPI number them: all GPUs of the first server, then those of the second. A server without
 GPUs has one rank for each adapter. GPU g uses the adapter that the template names for it; where that has no cable on
-one of the servers, the rail is missing on all and its GPUs share what is left. Inside a server ranks talk over NVLink,
-or PCIe where there is none, if the fabric's are joined (`weft.fabric.nvlink`).
+one of the servers, the rail is missing on all and its GPUs share what is left, but NCCL's channels over whole servers
+connect other rails then (`channel_adapters`). Inside a server ranks talk over NVLink, or PCIe where there is none, if
+the fabric's are joined (`weft.fabric.nvlink`).
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from weft.fabric.joined import talks_over_pcie
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
 from weft.fabric.server_model import match_servers
+from weft.routing.rails import needs_subnets
 
 NONE = -1
 
@@ -89,6 +91,25 @@ def place(fabric: Fabric, servers: Sequence[str] | None = None) -> Ranks:
         adapters=(fabric.first_port[adapters] + 1).astype(np.int32),
         rail_of=(np.arange(per_server) * adapters.shape[1] // per_server).astype(np.int32),
     )
+
+
+def channel_adapters(ranks: Ranks) -> NDArray[np.int32]:
+    """Return the adapters, [server, channel], that NCCL's rings and trees over whole servers connect.
+
+    NCCL searches each server by itself, and lays its channels over the adapters with a cable in their order. If one
+    server has fewer, all have as many channels as it, and those of the same number are connected: behind a missing
+    adapter they are on different rails. Rails of a fabric that is simulated rail by rail stay apart.
+    """
+    fabric = ranks.fabric
+    cabled = _compute_adapters(fabric)
+    chosen = np.array([fabric.find_server(name).index for name in ranks.servers])
+    of = fabric.nodes.server[cabled]
+    count = np.bincount(of[of >= 0], minlength=len(fabric.servers))[chosen]
+    if (count == count[0]).all() or count.min() != ranks.rails or needs_subnets(fabric):
+        return ranks.adapters
+    nodes = np.array([cabled[of == server][: ranks.rails] for server in chosen.tolist()])
+    ports: NDArray[np.int32] = (fabric.first_port[nodes] + 1).astype(np.int32)
+    return ports
 
 
 def compute_servers(fabric: Fabric) -> tuple[str, ...]:

@@ -31,7 +31,7 @@ from weft.collectives.nccl.estimate import Estimate, estimate
 from weft.collectives.nccl.ideal import ideal_networks
 from weft.collectives.nccl.measure import CONNECTIONS, edge_traffic, edges, measure_traffic
 from weft.collectives.nccl.network import Network, Networks, Pattern
-from weft.collectives.ranks import Ranks
+from weft.collectives.ranks import Ranks, channel_adapters
 from weft.errors import ConfigError
 from weft.sim.engine import Network as NetworkRules
 from weft.sim.engine import Options, Paths
@@ -223,7 +223,7 @@ class OverFabric(Communication):
         """Return the ports that send and those that receive between the servers of a group.
 
         On every server they are those of the rails that the server with the fewest members has; other members reach
-        them over NVLink.
+        them over NVLink. Rings and trees over whole servers have NCCL's channels.
         """
         ranks = self._ranks
         servers, first, counts = np.unique(group // ranks.per_server, return_index=True, return_counts=True)
@@ -232,8 +232,13 @@ class OverFabric(Communication):
         at = counts.argmin()
         rails = ranks.rail_of[group[first[at] : first[at] + counts[at]] % ranks.per_server]
         src, dst = _chain(len(servers)) if kind == "pp" else edges(pattern, len(servers))
-        ports = ranks.adapters[servers][:, rails]  # [server, rail]
+        whole = kind != "pp" and pattern is not Pattern.PAIRS and counts[at] == ranks.per_server
+        ports = self._channel_adapters[servers] if whole else ranks.adapters[servers][:, rails]  # [server, rail]
         return ports[src].ravel(), ports[dst].ravel()
+
+    @cached_property
+    def _channel_adapters(self) -> NDArray[np.int32]:
+        return channel_adapters(self._ranks)
 
     @property
     def _connections(self) -> int:

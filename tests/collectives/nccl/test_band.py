@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -86,6 +87,14 @@ def test_a_property_without_published_times_is_named_and_widens_the_band():
     words = describe(result, band_of(result))
     for why in ("scatter", "Omni-Path", "32 nodes, and the most that is published is 8", "bytes, and the most"):
         assert why in words
+
+
+def test_a_number_of_adapters_that_does_not_divide_the_gpus_is_named_and_widens_the_band():
+    whole = from_server("dgx-h100", nodes=4)
+    seven, half = (estimate(replace(whole, nics=nics), Collective.ALL_REDUCE, 1 << 30) for nics in (7, 4))
+    assert band_of(seven).far == ("7 adapters for 8 GPUs, and in published runs one number divides the other",)
+    assert not band_of(half).far
+    assert band_of(seven).high > band_of(half).high
 
 
 def test_a_constant_is_fitted_again_without_a_cluster():

@@ -93,6 +93,11 @@ def _unlike(estimate: Estimate) -> tuple[str, ...]:
     for (words, read), most in zip(_COUNTS, largest, strict=True):
         if read(estimate) > BEYOND * most:
             unlike.append(f"{read(estimate):,} {words}, and the most that is published is {most:,}")
+    cluster = estimate.cluster
+    if cluster.nodes > 1 and cluster.gpus % cluster.nics and cluster.nics % cluster.gpus:
+        unlike.append(
+            f"{cluster.nics} adapters for {cluster.gpus} GPUs, and in published runs one number divides the other"
+        )
     return tuple(unlike)
 
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from weft.collectives.nccl.ideal import FABRICS, TcpNetwork, tcp_gbyte_s, transport_of
 from weft.collectives.nccl.network import Network, Networks, Pattern
-from weft.collectives.ranks import Ranks
+from weft.collectives.ranks import Ranks, channel_adapters
 from weft.collectives.schedules.tree import parents, twin_parents
 from weft.errors import ConfigError
 from weft.fabric import catalog
@@ -126,8 +126,9 @@ def _by_rails(fabric: Fabric, traffic: Traffic) -> Iterator[tuple[Fabric, Traffi
 def pattern_traffic(ranks: Ranks, pattern: Pattern, connections: int = CONNECTIONS) -> Traffic:
     """Return a message for each edge, rail and connection; its bytes are the edge's share."""
     src, dst = edges(pattern, len(ranks.servers))
+    adapters = ranks.adapters if pattern is Pattern.PAIRS else channel_adapters(ranks)
     description = f"{pattern} over {len(ranks.servers)} servers and {ranks.rails} rails"
-    return edge_traffic(ranks.adapters[src].ravel(), ranks.adapters[dst].ravel(), description, connections)
+    return edge_traffic(adapters[src].ravel(), adapters[dst].ravel(), description, connections)
 
 
 def edge_traffic(
