@@ -169,6 +169,36 @@ def test_causal_attention_is_half_of_it_when_long_and_less_where_queries_are_the
     assert h200.attention_s(**long, queries=16384, causal=True) == pytest.approx(whole_s / 4 * 7 / 8, rel=0.02)
 
 
+PAPER = {  # TFLOP/s by the figures of FlashAttention-3 (Shah et al., 2024): H100, 16 heads of 128, 16,384 tokens in all
+    ("fa3", False, False): (638, 646, 648),
+    ("fa3", True, False): (579, 602, 616),
+    ("fa3", False, True): (542, 559, 561),
+    ("fa2", False, False): (368, 370, 370),
+    ("fa2", True, False): (319, 333, 335),
+    ("fa2", False, True): (310, 318, 322),
+}
+
+
+@pytest.mark.parametrize(("case", "published"), PAPER.items(), ids=str)
+def test_flash_attention_is_as_fast_as_its_authors_measured(case, published):
+    kernel, causal, backward = case
+    for seq, tflop_s in zip((4096, 8192, 16384), published, strict=True):
+        shape: dict[str, Any] = {"batch": 16384 // seq, "heads": 16, "kv_heads": 16, "head_dim": 128}
+        flop = 4 * 16384 * seq * 16 * 128 * (2.5 if backward else 1) / (2 if causal else 1)
+        taken_s = Gpu.of("H100").attention_s(
+            **shape, queries=seq, keys=seq, causal=causal, backward=backward, fused=True, kernel=kernel
+        )
+        assert flop / taken_s / 1e12 == pytest.approx(tflop_s, rel=0.05), seq
+
+
+def test_flash_attention_3_is_refused_where_it_does_not_run():
+    for name in ("A100", "B200"):
+        with pytest.raises(ConfigError, match="take fa2 or cudnn"):
+            Gpu.of(name).attention_s(
+                **ATTENTION, heads=8, kv_heads=8, queries=4096, keys=4096, causal=True, backward=False, kernel="fa3"
+            )
+
+
 def test_unfused_attention_is_its_products_and_passes_of_scores(h200: Gpu) -> None:
     """Softmax reads and writes two bytes, dropout too, with a mask of one; backward, softmax reads one matrix more."""
     shape: dict[str, Any] = {"batch": 2, "heads": 12, "kv_heads": 12, "queries": 2048, "keys": 2048, "head_dim": 128}

@@ -86,6 +86,8 @@ class Cut:
     fp32; or bf16, without one."""
     fused_attention: OnOrOff = None
     """Use flash attention; otherwise attention scores are written to GPU memory. [on, as the framework]"""
+    attention: str | None = None
+    """Kernel of flash attention: fa1 (2022), fa2 (2023), fa3 (2024, Hopper) or cudnn. [the framework's]"""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -84,5 +84,8 @@ def _far(step: Step) -> list[str]:
     limit = f"a limit of {entry.power_w:g} W instead of {power_w:g}, with which no steps are published"
     waits = "the step waits for its input, as no published one does"
     beyond, limited = step.layout.gpus > BEYOND * most, entry.power_w < power_w
-    reasons = ((many, beyond), (limit, limited), (waits, step.parts["input"] > 0))
+    kernel = step.layout.attention
+    other = f"no steps are published for {step.layout.software.label} with attention by {kernel}"
+    differs = kernel not in ("", step.layout.software.attention)
+    reasons = ((many, beyond), (limit, limited), (waits, step.parts["input"] > 0), (other, differs))
     return [why for why, holds in reasons if holds]

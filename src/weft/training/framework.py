@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from weft.errors import find_named
+from weft.errors import ConfigError, find_named
 from weft.fabric.rates import Sourced, read_data
 
 DEFAULT = "megatron"
@@ -27,11 +27,17 @@ class Attention(Sourced, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A fused attention kernel: its shares of the 16-bit peak by compute capability."""
 
     narrow: int  # head_dim below which softmax limits the rate, not the products
+    generation: int = 0  # compute capability of the only GPUs that it runs on; 0: all from the first in the tables on
     forward: dict[str, float]
     backward: dict[str, float]
 
     def share(self, sm: int, *, backward: bool) -> float:
-        """Return the share of the peak on a GPU of compute capability `sm`."""
+        """Return the share of the peak on a GPU of compute capability `sm`. Raise ConfigError where it does not run."""
+        if self.generation and sm // 10 != self.generation // 10:
+            raise ConfigError(
+                f"this attention kernel runs on GPUs of compute capability {self.generation / 10:g} alone, and these "
+                f"have {sm / 10:g}: take fa2 or cudnn"
+            )
         return float(_by_generation(self.backward if backward else self.forward, sm))
 
 
@@ -83,11 +89,12 @@ def _by_generation(values: Mapping[str, Any], sm: int) -> Any:
 
 def find_kernel(name: str) -> Attention:
     """Return the attention kernel of that name in frameworks.toml."""
-    return _kernels()[name]
+    return kernels()[name]
 
 
 @cache
-def _kernels() -> dict[str, Attention]:
+def kernels() -> Mapping[str, Attention]:
+    """Return the attention kernels by name."""
     return msgspec.convert(read_data("weft.training", "frameworks.toml")["kernels"], dict[str, Attention])
 
 

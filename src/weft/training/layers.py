@@ -246,6 +246,7 @@ class Layers:
             backward=backward,
             fused=layout.fused_attention,
             window=window,
+            kernel=layout.attention,
         )
 
     def _windowed_s(self, tokens: int, backward: bool) -> float:

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.errors import ConfigError, UnknownName, find_named
-from weft.training.framework import DEFAULT, Framework, find_framework
+from weft.training.framework import DEFAULT, Framework, find_framework, kernels
 from weft.training.pipeline_layout import Division, read_pipeline
 from weft.training.transformer import Transformer
 
@@ -75,6 +75,7 @@ class Layout:
     lora: int = 0  # rank of LoRA adapters, which alone are trained; 0: all parameters are
     lora_modules: str = ",".join(ADAPTED)
     fused_attention: bool = True  # flash attention; False: scores are written to memory (before 2022)
+    attention: str = ""  # its kernel: fa1, fa2, fa3 or cudnn; empty: the framework's
     sample_bytes: float = 0.0  # of a sequence in storage; 0: that of its tokens
     sample_ms: float = 0.0  # of a processor core to prepare a sequence; 0: that of tokens
     loader_workers: int = 2  # processes that load for a copy of the model; 0: between steps
@@ -101,6 +102,8 @@ class Layout:
         for module in self.lora_modules.split(","):
             find_named("module of lora_modules", module, dict.fromkeys(ADAPTED), "Modules may be joined by commas.")
         find_framework(self.framework)
+        if self.attention:
+            find_named("attention", self.attention, kernels())
         self._check_options()
         self._check_ranks()
         self._check_batch()

@@ -15,7 +15,7 @@ from weft.fabric import catalog
 from weft.fabric.model import Fabric
 from weft.fabric.spec import as_kinds
 from weft.training.framework import choose_framework, with_defaults
-from weft.training.idle import without_effect
+from weft.training.idle import without_effect, without_effect_on
 from weft.training.job import SEQUENCES_PER_GPU, run_job
 from weft.training.memory import check_fits, recompute_to_fit
 from weft.training.parallel import Layout, check
@@ -89,6 +89,13 @@ def find_layouts(
     transformer: Transformer, site: Site, layout: Mapping[str, Any], progress: Progress | None = None
 ) -> list[SearchResult]:
     """Return all layouts that divide and fit, in closed form, the fastest first. Fields that are set are kept."""
+    _refuse(layout, without_effect_on(transformer))
+    return _search(transformer, site, layout, progress)
+
+
+def _search(
+    transformer: Transformer, site: Site, layout: Mapping[str, Any], progress: Progress | None
+) -> list[SearchResult]:
     label = f"layouts of {transformer.name} on {site.gpus:,} GPUs, {site.name}"
     report = None if progress is None else lambda done, total: progress(label, done, total)
     return search(transformer, site, _with_defaults(layout, transformer, site), report)
@@ -147,9 +154,10 @@ def _layouts(
     fields = _with_defaults(layout, transformer, first)
     batches = [grow(fields["global_batch"], first.gpus, site.gpus, strong=strong) for site in sites[0]]
     if not {"dp", *SIZES} & layout.keys():
+        _refuse(layout, without_effect_on(transformer))
         return [
             [
-                find_layouts(transformer, site, fields | {"global_batch": batch}, progress)[0].layout
+                _search(transformer, site, fields | {"global_batch": batch}, progress)[0].layout
                 for site, batch in zip(row, batches, strict=True)
             ]
             for row in sites
@@ -171,8 +179,12 @@ def _layouts(
 
 def _check_effect(layouts: Sequence[Layout], transformer: Transformer, fields: Mapping[str, Any]) -> None:
     """Refuse a field that was set and changes nothing in any of these layouts."""
-    for field, value in fields.items():
-        reasons = [without_effect(layout, transformer).get(field) for layout in layouts]
-        if all(reasons):
-            flag = f"--{'no-' * (value is False)}{field.replace('_', '-')}"
-            raise ConfigError(f"{flag} changes nothing here: {reasons[0]}. Leave it out")
+    reasons = [without_effect(layout, transformer) for layout in layouts]
+    _refuse(fields, {field: why for field, why in reasons[0].items() if all(field in each for each in reasons)})
+
+
+def _refuse(fields: Mapping[str, Any], reasons: Mapping[str, str]) -> None:
+    """Raise ConfigError for a field that was set and changes nothing."""
+    for field in (field for field in fields if field in reasons):
+        flag = f"--{'no-' * (fields[field] is False)}{field.replace('_', '-')}"
+        raise ConfigError(f"{flag} changes nothing here: {reasons[field]}. Leave it out")

@@ -35,6 +35,7 @@ def show_layout(layout: Layout, *, copies: bool = True) -> str:
     batch = f"micro-batch {layout.micro_batch}" + (f" × {layout.micro_batches}" if copies else "")
     others = [] if layout.recompute == "none" else [f"recompute {show_recompute(layout)}"]
     others += [f"LoRA {layout.lora}"] if layout.lora else []
+    others += [f"attention {layout.attention}"] if layout.attention else []
     others += [f"stages {layout.pipeline_layout}"] if layout.pipeline_layout else []
     return "; ".join([*([", ".join(sizes)] if sizes else []), batch, f"ZeRO {layout.zero}", *others])
 

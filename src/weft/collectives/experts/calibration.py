@@ -20,6 +20,7 @@ from weft.calibration.cross_validation import (
     bias_and_p90,
     class_rows,
     count_in_bands,
+    errors_in_words,
     leave_sources_out,
 )
 from weft.calibration.figure import Figure, mean_error, summary_cells
@@ -139,9 +140,8 @@ def calibration_table() -> tuple[tuple[str, ...], list[tuple[str, ...]], str]:
         errors = f"{mean_error(left_out):.1%}", *bias_and_p90(left_out)
         rows.append((*summary_cells(run.name, compare(run)), *errors, in_bands))
     inside, count = count_in_bands(cross_validate())
-    mean = mean_error(left_out_figures())
     note = (
-        f"{count} times; with their hardware left out of the fit, mean absolute error {mean:.1%}, "
+        f"{count} times; with their hardware left out of the fit, {errors_in_words(left_out_figures())}, "
         f"and {inside} lie in the bands of the others, {inside / count:.0%}. Every time: weft ep calibration NAME\n"
         f"{shortfalls_of(cross_validate())}"
     )

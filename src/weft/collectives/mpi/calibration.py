@@ -11,7 +11,14 @@ from dataclasses import dataclass
 from functools import cache
 
 from weft.calibration.chance import shortfalls_of
-from weft.calibration.cross_validation import Prediction, bias_and_p90, cluster_rows, count_in_bands, leave_one_out
+from weft.calibration.cross_validation import (
+    Prediction,
+    bias_and_p90,
+    cluster_rows,
+    count_in_bands,
+    errors_in_words,
+    leave_one_out,
+)
 from weft.calibration.figure import Figure as PublishedFigure
 from weft.calibration.figure import mean_error, summary_cells
 from weft.calibration.run import Run as PublishedRun
@@ -136,7 +143,11 @@ def cross_validation(predictions: Predictions) -> tuple[list[tuple[str, ...]], s
     """Return a row for each cluster, with its figures in bands of the other clusters, and a note."""
     rows = cluster_rows(predictions, lambda _, own: (f"{mean_error(own):.1%}", *bias_and_p90(own)))
     inside, count = count_in_bands(predictions)
-    note = f"{inside} of {count} figures lie in bands that their cluster had no part in, {inside / count:.0%}"
+    figures = [prediction.figure for own in predictions.values() for prediction in own]
+    note = (
+        f"All {count} figures: {errors_in_words(figures)}; {inside} lie in bands that their cluster had no part in, "
+        f"{inside / count:.0%}"
+    )
     return rows, f"{note}\n{shortfalls_of(predictions)}"
 
 

@@ -18,15 +18,20 @@ from weft.calibration.cross_validation import (
     class_rows,
     cluster_rows,
     count_in_bands,
+    errors_in_words,
     leave_one_out,
 )
 from weft.calibration.figure import mean_error
 from weft.collectives.nccl.band import band_of, published_bands
 from weft.collectives.nccl.calibration import Figure, compare_all
+from weft.collectives.nccl.kind import class_of
 from weft.collectives.nccl.refit import left_out_figures
 
 LARGE_BYTES = 256 << 20
 COLUMNS = ("cluster", "times", "mean error", "left out", "bias", "p90", "from 256 MiB on", "bands that hold")
+
+_RACKS_AND_CLOUDS = ("one rack", "several racks", "slingshot", "srd", "tcpx", "tcpxo")  # classes
+_CLOUDS_OVER_ROCE = ("gcp-a3-ultra", "skypilot-a3-ultra")  # clusters
 
 
 @cache
@@ -44,11 +49,13 @@ def cross_validate() -> dict[str, tuple[Prediction[Figure], ...]]:
 
 def cross_validation_table() -> tuple[tuple[str, ...], list[tuple[str, ...]], str]:
     """Return columns, a row for each cluster, and a note."""
-    all_mean, large_mean = means()
+    figures = [prediction.figure for own in cross_validate().values() for prediction in own]
+    clouds = racks_and_clouds()
     inside, count = count_in_bands(cross_validate())
     note = (
-        f"Each cluster predicted by constants fitted without it: mean absolute error {all_mean:.1%}, from 256 MiB on "
-        f"{large_mean:.1%}; {inside} of {count} bands hold, {inside / count:.0%}\n{shortfalls_of(cross_validate())}"
+        f"Each cluster predicted by constants fitted without it: {errors_in_words(figures)}, from 256 MiB on "
+        f"{means()[1]:.1%}; {inside} of {count} bands hold, {inside / count:.0%}\n"
+        f"Racks and clouds ({len(clouds)} times): {errors_in_words(clouds)}\n{shortfalls_of(cross_validate())}"
     )
     return COLUMNS, cluster_rows(cross_validate(), _error_cells), note
 
@@ -69,6 +76,16 @@ def means() -> tuple[float, float]:
     """Return the mean absolute errors of left-out clusters: for all sizes, and from 256 MiB on."""
     figures = [prediction.figure for own in cross_validate().values() for prediction in own]
     return mean_error(figures), mean_error(_large(figures))
+
+
+def racks_and_clouds() -> list[Figure]:
+    """Return the figures of left-out clusters in racks and on networks of clouds."""
+    return [
+        prediction.figure
+        for where, own in cross_validate().items()
+        for prediction in own
+        if where in _CLOUDS_OVER_ROCE or class_of(prediction.figure.estimate) in _RACKS_AND_CLOUDS
+    ]
 
 
 def _large(figures: Sequence[Figure]) -> list[Figure]:
