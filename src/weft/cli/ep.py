@@ -152,13 +152,13 @@ def _print(results: Table, kernel: str) -> None:
     first, cluster = results.rows[0], results.cluster
     layer = first.layer
     title = "NCCL's all_to_all" if kernel == PAIRS else find_kernel(kernel).title
-    rows, notes = [], []
+    rows, notes = [], dict[str, None]()
     for times in results.rows:
-        band = band_of(times)
         for name, call in (("dispatch", times.dispatch), ("combine", times.combine)):
-            low_high = "" if band is None else "{:,.0f} to {:,.0f}".format(*band.around(call.time_us))
+            band = band_of(times, call)
+            low_high = "{:,.0f} to {:,.0f}".format(*band.around(call.time_us))
             rows.append((f"{times.layer.tokens:,}", name, f"{call.time_us:,.1f}", low_high, *_speeds(call), call.bound))
-        notes = [] if band is None else list(band.far)
+            notes |= dict.fromkeys(band.far)
     out = console()
     last = results.rows[-1]
     out.print(
@@ -169,7 +169,8 @@ def _print(results: Table, kernel: str) -> None:
     )
     columns = ("tokens", "call", "us", "90 % band", "RDMA GB/s", "NVLink GB/s", "limit")
     out.print(table("", columns, rows))
-    trust = ["bands are by the errors of published times of other hardware", *notes] if rows[0][3] else ["no bands"]
+    others = "runs of NCCL on other clusters" if kernel == PAIRS else "times of other hardware"
+    trust = [f"bands are by the errors of published {others}", *notes]
     if first.notify_us:
         trust.append(f"before each dispatch, GPUs exchange counts: {first.notify_us:.0f} us more, not calibrated")
     out.print(f"How far to trust it: {'; '.join(trust)}.", markup=False)
@@ -182,7 +183,6 @@ def _speeds(call: Call) -> list[str]:
 def _facts(times: ExpertTimes) -> dict[str, Any]:
     from weft.collectives.experts.band import band_of
 
-    band = band_of(times)
     calls = {"dispatch": times.dispatch, "combine": times.combine}
     return {
         "kernel": times.kernel,
@@ -193,7 +193,7 @@ def _facts(times: ExpertTimes) -> dict[str, Any]:
     } | {
         name: {
             "time_us": call.time_us,
-            "band_us": None if band is None else band.around(call.time_us),
+            "band_us": band_of(times, call).around(call.time_us),
             "network_bytes": call.network_bytes,
             "inside_bytes": call.inside_bytes,
             "network_gbyte_s": call.network_gbyte_s,

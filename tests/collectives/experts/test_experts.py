@@ -27,7 +27,10 @@ from weft.collectives.experts.calibration import (
 from weft.collectives.experts.estimate import Links, estimate_experts, fused_times
 from weft.collectives.experts.kernels import find_kernel, kernels
 from weft.collectives.experts.routing import CopyPer, Layer
+from weft.collectives.kinds import Collective
+from weft.collectives.nccl.band import band_of as nccl_band_of
 from weft.collectives.nccl.cluster import from_server
+from weft.collectives.nccl.estimate import estimate
 from weft.collectives.nccl.measure import CONNECTIONS
 from weft.errors import ConfigError, UnknownName
 
@@ -236,6 +239,14 @@ def test_the_document_has_the_classes_as_they_are():
 
 
 def test_kernel_without_published_times_says_so():
-    assert "no published time of deepep" in band_of(estimate_experts(FOUR, Layer(tokens=64))).far
-    assert band_of(estimate_experts(FOUR, Layer(tokens=64), kernel="pairs")) is None
-    assert not band_of(estimate_experts(FOUR, Layer(tokens=64), kernel="mori")).far
+    unpublished, published = (estimate_experts(FOUR, Layer(tokens=64), kernel=kernel) for kernel in ("deepep", "mori"))
+    assert "no published time of deepep" in band_of(unpublished, unpublished.dispatch).far
+    assert not band_of(published, published.combine).far
+
+
+def test_pairs_have_the_band_of_nccls_all_to_all_of_their_size():
+    layer = Layer(tokens=4096, topk=8)
+    times = estimate_experts(FOUR, layer, kernel="pairs")
+    for call, element_bytes in ((times.dispatch, 1), (times.combine, 2)):
+        whole = estimate(FOUR, Collective.ALL_TO_ALL, 4096 * 8 * layer.token_bytes(element_bytes))
+        assert (call.time_us, band_of(times, call)) == (whole.time_us, nccl_band_of(whole))

@@ -7,8 +7,9 @@ from functools import cache
 from weft.calibration.band import Band
 from weft.calibration.conformal import Bands
 from weft.collectives.experts.calibration import kind_of, left_out_figures, runs
-from weft.collectives.experts.estimate import ExpertTimes
-from weft.collectives.experts.kernels import PAIRS, find_kernel
+from weft.collectives.experts.estimate import Call, ExpertTimes
+from weft.collectives.experts.kernels import find_kernel
+from weft.collectives.nccl import band
 
 
 @cache
@@ -16,13 +17,13 @@ def published_bands() -> Bands:
     return Bands.of(left_out_figures())
 
 
-def band_of(times: ExpertTimes) -> Band | None:
-    """Return the band around both times; a kernel without published times has that of an unseen class.
+def band_of(times: ExpertTimes, call: Call) -> Band:
+    """Return the band around the time of a call; a kernel without published times has that of an unseen class.
 
-    None: NCCL's all_to_all, whose bands `weft nccl all_to_all --explain` has.
+    NCCL's pairs have the band of its all_to_all.
     """
-    if times.kernel == PAIRS:
-        return None
+    if call.all_to_all is not None:
+        return band.band_of(call.all_to_all)
     kernel = find_kernel(times.kernel)
     unlike = () if any(run.kernel == kernel.name for run in runs()) else (f"no published time of {kernel.name}",)
     return published_bands().band_for(kind_of(kernel, times.links.servers), unlike=unlike)

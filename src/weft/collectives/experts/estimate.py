@@ -21,7 +21,7 @@ from weft.collectives.kinds import Collective
 from weft.collectives.nccl.case import ADAPTERS, NVLINK, adapters_gbyte_s, block_gbyte_s, post_us
 from weft.collectives.nccl.cluster import Cluster
 from weft.collectives.nccl.constants import constants
-from weft.collectives.nccl.estimate import estimate
+from weft.collectives.nccl.estimate import Estimate, estimate
 from weft.collectives.nccl.ideal import ideal_networks
 from weft.collectives.nccl.network import Network, Networks, Pattern
 from weft.collectives.nccl.rccl.tuning import inside_gbyte_s
@@ -60,6 +60,7 @@ class Call:
     # Bandwidths as libraries print them: bytes of all copies, those to the own server and GPU included, over the time.
     network_gbyte_s: float  # copies to servers; to GPUs or experts if the kernel sends those; 0: one server
     inside_gbyte_s: float  # copies to GPUs of a kernel that forwards, and of every kernel on one server
+    all_to_all: Estimate | None = None  # of NCCL's pairs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,5 +214,6 @@ def _pairs(cluster: Cluster, layer: Layer, links: Links, networks: Networks | No
         bound=done.bound,
         network_bytes=network_bytes,
         inside_bytes=inside_bytes,
+        all_to_all=done,
         **_bandwidths(CopyPer.EXPERT, layer, links, token_bytes, done.time_us),
     )
