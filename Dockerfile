@@ -1,9 +1,10 @@
 # weft in a container, for any user and a read-only root: docker build -t weft . && docker run --rm weft show superpod:su=1
 # deploy/rootfs.py builds the same root file system from these lines without a container engine: make image.
 FROM debian:trixie-slim
-# The compiler is for `weft join` and `weft exec`; the tools run on labs.
+# The compiler is for `weft join` and `weft exec`, libpython for programs in C; the tools run on labs.
 RUN apt-get update \
-    && apt-get install -y --no-install-recommends gcc libc6-dev ibverbs-utils infiniband-diags perftest python3-venv \
+    && apt-get install -y --no-install-recommends gcc libc6-dev ibverbs-utils infiniband-diags perftest \
+       python3-venv libpython3.13 \
     && rm -rf /var/lib/apt/lists/* \
     && python3 -m venv /opt/weft
 ENV PATH=/opt/weft/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin

@@ -212,7 +212,7 @@ class Container:
 
     def init(self) -> int:
         """Return the first process of the container, once it has its root."""
-        return wait_until(self._first_inside, "the container", self.is_running)
+        return wait_until(self._first_inside, lambda: f"{self.log()}\nthe container", self.is_running)
 
     def _first_inside(self) -> int | None:
         assert self.process is not None
