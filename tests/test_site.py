@@ -57,6 +57,27 @@ def test_the_page_of_a_package_has_every_public_module_and_its_functions(site):
         assert f'id="weft.routing.{name}"' in text
 
 
+def test_pictures_are_those_that_the_commands_before_them_write():
+    text = (DOCS / "pictures.md").read_text(encoding="utf-8")
+    pairs = re.findall(r"```console\n\$ weft .*?(?:-o|--picture\S*) (\S+)\n.*?```\n\n!\[[^]]+\]\(([^)]+)\)", text, re.S)
+    assert len(pairs) == text.count("```console")
+    for written, shown in pairs:
+        assert Path(shown).name == written
+        assert (DOCS / shown).is_file()
+
+
+def test_each_page_has_the_version(site):
+    for page in ("index.html", "tutorials/operator.html", "reference/python.html"):
+        assert f"weft {weft.__version__}" in (site / page).read_text(encoding="utf-8")
+
+
+def test_the_search_index_has_pages_commands_and_functions(site):
+    (index,) = site.rglob("search*.json")
+    text = index.read_text(encoding="utf-8")
+    for words in ("Pictures, one command each", "weft maintain", "weft.api.predictions.time", "How far to trust it"):
+        assert words in text
+
+
 def test_the_site_fetches_nothing(site):
     for page in site.rglob("*.html"):
         assert not re.search(r'<(?:script|link|img)[^>]+(?:src|href)="https?:', page.read_text(encoding="utf-8")), page

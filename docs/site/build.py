@@ -32,7 +32,7 @@ def main(folder: Path) -> int:
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(ROOT / "docs", pages, ignore=shutil.ignore_patterns("site"))
     for page in pages.rglob("*.md"):  # what lies outside of docs/ is named, not linked: the site stands alone
-        page.write_text(_OUTSIDE.sub(r"\1 (`\2`)", page.read_text(encoding="utf-8")), encoding="utf-8")
+        page.write_text(_OUTSIDE.sub(_name, page.read_text(encoding="utf-8")), encoding="utf-8")
     (pages / "reference").mkdir()
     (pages / "reference" / "commands.md").write_text(commands(), encoding="utf-8")
     (pages / "reference" / "python.md").write_text(functions(), encoding="utf-8")
@@ -42,8 +42,17 @@ def main(folder: Path) -> int:
         (pages / "reference" / f"{package}.md").write_text(describe(package), encoding="utf-8")
         for module in public_modules(package):
             copy_source(module, folder / "src")
-    shutil.copy(ROOT / "docs/site/zensical.toml", folder)
+    settings = (ROOT / "docs/site/zensical.toml").read_text(encoding="utf-8")
+    (folder / "zensical.toml").write_text(
+        settings.replace("weft VERSION", f"weft {weft.__version__}"), encoding="utf-8"
+    )
     return subprocess.run([sys.executable, "-m", "zensical", "build", "--strict"], cwd=folder, check=False).returncode
+
+
+def _name(link: re.Match[str]) -> str:
+    """Return the text of a link and the path to which it led, once if they are the same."""
+    text, path = link.groups()
+    return f"`{path}`" if text.strip("`") == path else f"{text} (`{path}`)"
 
 
 def copy_source(module: str, target: Path) -> None:
@@ -115,11 +124,13 @@ def functions() -> str:
     heads = ("docstring_style: numpy", "show_root_full_path: false")
     homes = {name: getattr(weft, name).__module__ for name in weft.__all__ if name != "Fabric"}
     return (
-        "# Python\n\nThe functions of `import weft`, from their docstrings. [Python](../python.md) is the tutorial. "
-        "`weft.Fabric` is described in [weft.fabric](weft.fabric.md). Packages:\n\n"
-        + "\n".join(lines)
-        + "\n\n"
+        "# Python\n\nThe functions of `import weft`, with examples that the tests run; [Python](../python.md) is the "
+        "tutorial. `weft.Fabric` is described in [weft.fabric](weft.fabric.md); [other packages](#packages) are listed "
+        "below.\n\n"
         + "".join(reference(f"{home}.{name}", *heads) for name, home in homes.items())
+        + "## Packages\n\n"
+        + "\n".join(lines)
+        + "\n"
     )
 
 
