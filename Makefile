@@ -62,7 +62,7 @@ wheel: $(VENV)/bin/python
 	@set -e; for python in $(PYTHONS); do \
 		rm -rf out/wheel/venv; $$python -m venv out/wheel/venv; \
 		out/wheel/venv/bin/python -m pip install --quiet --disable-pip-version-check out/wheel/weft_fabric-*.whl $(NUMBA); \
-		(cd out/wheel && venv/bin/python -VV && venv/bin/weft compare superpod:su=1 --report compare.html); \
+		(cd out/wheel && venv/bin/python -VV && venv/bin/weft-fabric --version && venv/bin/weft compare superpod:su=1 --report compare.html); \
 	done
 	@ls out/wheel/weft_fabric-*.whl
 

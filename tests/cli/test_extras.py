@@ -25,6 +25,15 @@ for words in sys.argv[1:]:
 """
 
 
+def test_the_distributions_name_is_a_command_of_its_own():
+    """`uvx weft-fabric` and `pipx run weft-fabric` run it; `uvx weft` would fetch another project."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert project["scripts"][project["name"]] == project["scripts"]["weft"]
+    code = "import sys; sys.argv = ['/bin/weft-fabric', 'show', '--help']; from weft.cli import main; main()"
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert printed.startswith("Usage: weft show ")
+
+
 def test_commands_without_extras_work_or_name_the_extra(tmp_path):
     commands = [
         f"draw star:hosts=2 -o {tmp_path}/fabric.svg",
