@@ -313,6 +313,46 @@ def test_a_moment_of_the_past_is_shown_and_nothing_can_be_changed_in_it(page: Pa
     assert page.run(f"{slider}.getAttribute('aria-valuetext')") == "now"
 
 
+def test_in_a_model_clicks_change_the_model_and_not_the_fabric(page: Page, service: httpx.Client) -> None:
+    page.press("#tab-whatif")
+    page.press("#page-whatif button", "Start a model")
+    page.wait("document.body.classList.contains('model') && document.querySelector('#line').textContent === 'model'")
+    page.wait("document.querySelector('#banner').textContent.includes('not the fabric')")
+    find(page, "spine1")
+    page.press("#page-selected button", "Remove in the model")
+    page.press("#tab-table")
+    down = "[...document.querySelectorAll('#page-table tbody tr')].filter(one => one.textContent.includes('down'))"
+    page.wait(f"{down}.length === 8")
+    assert service.get("/state").json()["links"]["state"].count("down") == 0
+    page.press("#tab-whatif")
+    page.wait("document.querySelector('.faults').textContent.includes('without spine1')")
+    page.press("#page-whatif button", "Ask the model")
+    page.wait("document.querySelector('.answer')?.textContent.includes('All 16 host ports stay connected')")
+    assert "switch down: spine1" in page.run("document.querySelector('.answer').textContent")
+    find(page, "h7")
+    page.press("#page-selected td:nth-child(2) button")
+    page.wait("document.querySelector('#page-selected .acts')")
+    assert page.run("getComputedStyle(document.querySelector('#page-selected .acts')).display") == "none"
+    page.run("[...document.querySelectorAll('#page-selected button')].find(one => one.textContent === 'Break').click()")
+    page.wait("document.querySelector('#page-selected .problem').textContent.startsWith('this is the model')")
+    page.press("#banner button", "Leave the model")
+    page.wait(f"{IS_LIVE} && !document.body.classList.contains('model') && document.querySelector('#banner').hidden")
+    page.press("#tab-table")
+    page.wait("!document.querySelector('#page-table tbody').textContent.includes('down')")
+    assert service.get("/state").json()["links"]["state"].count("down") == 0
+
+
+def test_a_port_is_switched_off_and_on_and_its_counters_are_cleared(page: Page, service: httpx.Client) -> None:
+    choose_cable(page, "h8")
+    page.press("#page-selected button", "Switch off")
+    page.wait("document.querySelector('#page-selected .state.down')")
+    page.press("#page-selected button", "Switch on")
+    page.wait("document.querySelector('#page-selected .state.up')")
+    page.press("#page-selected button", "Clear counters")
+    lines = "[...document.querySelectorAll('.log li')].map(one => one.textContent)"
+    page.wait(f"{lines}.filter(one => /cleared at (h8.1|leaf2.4)/.test(one)).length === 2")
+
+
 def test_a_cable_shows_the_serial_numbers_and_powers_of_its_modules(page: Page, service: httpx.Client) -> None:
     ends = service.get("/cables", params={"port": "leaf1/6"}).json()
     assert [(end["port"], end["technology"]) for end in ends] == [("leaf1/6", "optical"), ("spine1/2", "optical")]

@@ -14,6 +14,7 @@ from tests.interop.conftest import do_without
 from tests.interop.test_console import builder
 
 import weft
+from weft.routing import ENGINES
 from weft.serve.console.layout import draw
 
 pytestmark = pytest.mark.interop
@@ -145,3 +146,11 @@ def test_only_the_busiest_links_are_thick() -> None:
         thick([...new Array(400).fill(0.3), ...new Array(20).fill(0.9)]).length,
       ]));""")
     assert json.loads(output) == [[40, 41], [], [], 20]
+
+
+def test_the_page_offers_every_routing_engine_in_a_model():
+    (line,) = [
+        line for line in (WEB / "src/panels/whatif.ts").read_text().splitlines() if line.startswith("const ENGINES")
+    ]
+    offered = json.loads(line.partition("= ")[2].removesuffix(";"))
+    assert sorted(offered) == sorted(["", *(name for name in ENGINES if name != "auto")])

@@ -30,6 +30,12 @@ export function bar(store: Store): (measure: Measure) => void {
 
 function showLine(store: Store): void {
   const line = byId("line");
+  if (store.mode === "model") {
+    line.className = "chip model";
+    say(line, "model");
+    line.title = "clicks change a model, not the fabric";
+    return;
+  }
   if (store.mode === "past") {
     line.className = "chip past";
     say(line, `past ${moment(store.live!.t)}`);

@@ -82,6 +82,24 @@ export interface CableEnd {
   bias_ma: number[];
 }
 
+export interface WhatIf {
+  safe: boolean;
+  refusal: string;
+  hosts: number;
+  cut_off_hosts: number;
+  cut_off: string[];
+  new_hosts: number;
+  engine: string;
+  entries: number;
+  changed_entries: number;
+  changed_switches: number;
+  can_deadlock: boolean;
+  proof: string;
+  alarms: string[];
+  jobs: { name: string; before_gbit_s: number; meanwhile_gbit_s: number; after_gbit_s: number; loss: number }[];
+  busiest: { port: string; before: number | null; after: number }[];
+}
+
 export interface PastEvent {
   t: number;
   kind: string;
@@ -89,8 +107,9 @@ export interface PastEvent {
 }
 
 export interface Past {
-  first: number; // the recorded range, seconds since 1970
-  last: number;
+  is_recorded: boolean;
+  first: number | null; // the recorded range, seconds since 1970; null: nothing yet
+  last: number | null;
   events: PastEvent[]; // the newest, in order of time
 }
 

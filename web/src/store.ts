@@ -6,9 +6,9 @@ import type { Live, LogLine, PastEvent, Route } from "./shapes";
 
 export type Measure = "load" | "errors" | "tenant";
 export type Selection = Item | { kind: "link"; link: number } | null;
-export type Mode = "now" | "past";
-export type Tab = "overview" | "selected" | "history" | "path" | "tenants" | "runs" | "log" | "table";
-type Topic = "model" | "live" | "select" | "route" | "measure" | "tenants" | "log" | "line" | "theme" | "tab" | "mode" | "past";
+export type Mode = "now" | "past" | "model";
+export type Tab = "overview" | "selected" | "history" | "whatif" | "path" | "tenants" | "runs" | "log" | "table";
+type Topic = "model" | "live" | "select" | "route" | "measure" | "tenants" | "log" | "line" | "theme" | "tab" | "mode" | "past" | "faults";
 
 const MOST_LINES = 500;
 export const TRACE_S = 180; // history of the jobs' rates
@@ -26,6 +26,8 @@ export class Store {
   mode: Mode = "now";
   at: number | null = null; // the shown time in the past
   events: PastEvent[] = []; // recorded
+  hasHistory = false;
+  faults: string[] = []; // of the model: cut:leaf1/5, dead:spine1
   isUp = false; // the stream is connected
   why = ""; // why it is not connected
   selection: Selection = null;
@@ -41,7 +43,7 @@ export class Store {
 
   /** Whether the state of the links is current. */
   get isFresh(): boolean {
-    return this.mode === "past" || (this.isUp && !this.live?.trouble);
+    return this.mode !== "now" || (this.isUp && !this.live?.trouble);
   }
 
   /** The tenant of a host or of its server. */
@@ -77,8 +79,45 @@ export class Store {
     this.present = live;
     this.#trace(live);
     if (this.mode === "past") return;
-    this.live = live;
+    this.live = this.mode === "model" ? this.#modelled(live) : live;
     this.tell("live");
+  }
+
+  /** Begin a model of the present, which clicks change instead of the fabric. */
+  startModel(): void {
+    this.mode = "model";
+    this.api.refusal = "this is the model: leave it to change the fabric";
+    this.tell("mode");
+    this.setFaults([]);
+  }
+
+  leaveModel(): void {
+    this.mode = "now";
+    this.faults = [];
+    this.api.refusal = "";
+    this.live = this.present;
+    this.tell("mode");
+    this.tell("faults");
+    this.tell("live");
+  }
+
+  setFaults(faults: string[]): void {
+    this.faults = faults;
+    if (this.present) this.live = this.#modelled(this.present);
+    this.tell("faults");
+    this.tell("live");
+  }
+
+  /** The state of the model: removed cables are down, and no load is known. */
+  #modelled(live: Live): Live {
+    const model = this.model!;
+    const gone = new Set(this.faults);
+    const { a, b } = model.fabric.links;
+    const isGone = (link: number) =>
+      model.ports(link).some((port) => gone.has(`cut:${port}`)) || [a[link], b[link]].some((node) => gone.has(`dead:${model.name(node)}`));
+    const none = live.links.load.map(() => null);
+    const state = live.links.state.map((now, link) => (isGone(link) ? "down" : now));
+    return { ...live, links: { load: none, errors: none, wait: none, state } };
   }
 
   /** Show a recorded state; `model` if its drawing differs from the shown one. */

@@ -10,6 +10,7 @@ const TABS: [Tab, string][] = [
   ["tenants", "Tenants"],
   ["runs", "Runs"],
   ["table", "Table"],
+  ["whatif", "What if"],
   ["history", "History"],
   ["log", "Log"],
 ];

@@ -12,7 +12,10 @@ const EVERY_MS = 5000;
 const RANGES: [string, number][] = [["all", Infinity], ["last hour", 3600], ["last day", 86_400], ["last week", 604_800]];
 const STEPS = 2000; // of the slider
 const MOST_MARKS = 300;
-const ONLY_NOW = ["path", "tenants", "runs"]; // pages without a past
+const ONLY_NOW = ["path", "tenants", "runs", "whatif"]; // pages without a past
+
+/** A recorded range that is not empty. */
+type Range = Past & { first: number; last: number };
 
 export interface Timeline {
   go(t: number): void;
@@ -25,7 +28,7 @@ export function timeline(store: Store, present: () => Promise<void>): Timeline {
   const marks = h("div", { class: "marks", "aria-hidden": "true" });
   const range = h("select", { "aria-label": "Range of the slider" }, RANGES.map(([text], i) => h("option", { value: String(i) }, text)));
   const drawings = new Map<string, Fabric>();
-  let past: Past | null = null;
+  let past: Range | null = null;
   let asked: AbortController | null = null;
 
   const first = () => Math.max(past!.first, past!.last - RANGES[Number(range.value)][1]);
@@ -67,7 +70,7 @@ export function timeline(store: Store, present: () => Promise<void>): Timeline {
   });
   const step = (text: string, label: string, direction: 1 | -1) => h("button", { type: "button", "aria-label": label, title: label, onclick: () => jump(direction) }, text);
   const draw = () => {
-    byId("timeline").hidden = past === null;
+    byId("timeline").hidden = past === null || store.mode === "model";
     if (!past) return;
     const isPast = store.mode === "past";
     slider.value = String(isPast ? Math.min(Math.max(stepOf(store.at!), 0), STEPS - 1) : STEPS);
@@ -79,12 +82,13 @@ export function timeline(store: Store, present: () => Promise<void>): Timeline {
   const read = async () => {
     if (document.hidden || !store.api.hasToken) return;
     try {
-      past = await store.api.get<Past>("/past");
-      store.events = past.events;
+      const found = await store.api.get<Past>("/past");
+      past = found.first === null ? null : (found as Range);
+      store.hasHistory = past !== null;
+      store.events = found.events;
       store.tell("past");
     } catch (error) {
-      if (error instanceof Problem && error.status === 0) return; // the connection is reported elsewhere
-      past = null; // no history is recorded
+      if (!(error instanceof Problem)) throw error; // the connection is reported elsewhere
     }
     draw();
   };
@@ -106,6 +110,7 @@ function mark(event: PastEvent, share: number): HTMLElement {
 function showBanner(store: Store, back: () => void): void {
   const banner = byId("banner");
   const isPast = store.mode === "past";
+  if (store.mode === "model") return; // its own banner
   banner.hidden = !isPast;
   document.body.classList.toggle("past", isPast);
   if (!isPast) return;

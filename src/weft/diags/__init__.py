@@ -23,7 +23,7 @@ TOOLS = {
     "ibstatus": "The same, as sysfs shows it.",
     "ibnetdiscover": "All switches, adapters and cables.",
     "ibtracert": "The path from one LID to another.",
-    "perfquery": "Counters of a port.",
+    "perfquery": "Counters of a port; -R clears them.",
     "sminfo": "The subnet manager: its LID, GUID and state.",
     "smpquery": "An attribute of a node: nodeinfo, nodedesc, portinfo, switchinfo, pkeys, sl2vl, vlarb, guidinfo.",
 }

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from weft.diags import show
+from weft.diags.port_actions import clear_counters
 from weft.diags.query import HERE, Target, get_counters, get_smp, parse, parse_target
 from weft.errors import ConfigError, find_named
 from weft.mad.carrier import Carrier
@@ -233,8 +234,8 @@ _MORE = (*_SELECT2, *_LINK_ERRORS, *_LOCAL_ERRORS, _DROPPED[1], *_WAIT, _DROPPED
 
 
 def perfquery(carrier: Carrier, arguments: Sequence[str]) -> str:
-    """Run perfquery [-x] [-a] [LID [PORT]]."""
-    options = parse("perfquery", arguments, "x", "a", positional=("lid", "port"))
+    """Run perfquery [-x] [-a] [-R] [LID [PORT]]."""
+    options = parse("perfquery", arguments, "x", "a", "R", positional=("lid", "port"))
     if options.lid:
         lid = parse_target(options.lid, directed=False).lid or 0
         port = int(options.port, 0) if options.port else 0
@@ -245,6 +246,9 @@ def perfquery(carrier: Carrier, arguments: Sequence[str]) -> str:
             raise ConfigError("this port has no LID: run a subnet manager first")
     if options.a:
         port = ALL_PORTS
+    if options.R:
+        clear_counters(carrier, lid, port)
+        return ""
     able = ClassPortInfo.unpack(get_counters(carrier, lid, PerfAttribute.CLASS_PORT_INFO, port))
     mask, mask2 = able.capability_mask, able.capability_mask2
     if not options.x:

@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from weft.serve.access import Access
 from weft.serve.acknowledgements import acknowledged
-from weft.serve.api import alarms, callers, captures, intents, partitions, ports, violations
+from weft.serve.api import alarms, callers, captures, intents, partitions, port_actions, ports, violations, what_if
 from weft.serve.api.exchange import PREFIX, components, encoded, ledger_of
 from weft.serve.api.fault_injection import add_fault_injection
 from weft.serve.console.monitor import FabricMonitor
@@ -89,6 +89,8 @@ def create_app(
         monitor.acknowledgements = lambda: acknowledged(ledger.desired().documents, time.time())
         app.include_router(alarms.router, prefix=PREFIX)
         app.include_router(captures.router, prefix=PREFIX)
+        app.include_router(what_if.router, prefix=PREFIX)
+        app.include_router(port_actions.router, prefix=PREFIX)
         add_past(app, recorder)
     add_ufm(app, context, has_plugin_paths=settings.trusts_remote_user)
     app.add_middleware(Gate, settings=settings, ledger=ledger, access=Access(ledger))

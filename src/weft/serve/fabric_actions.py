@@ -8,15 +8,11 @@ from __future__ import annotations
 import threading
 from typing import Protocol
 
-from weft.diags.query import RETRIES, TIMEOUT_MS, Target, get_smp
-from weft.errors import SubnetError
+from weft.diags.port_actions import set_physical_state
 from weft.lab import control, registry
-from weft.mad.carrier import Address, Carrier, ask
 from weft.mad.ibsim_client import IbsimCarrier
 from weft.mad.keyed import KeyedCarrier, KeyFile
-from weft.wire.mad import MadHeader, Method
-from weft.wire.port_info import PortInfo, PortPhysicalState, PortState
-from weft.wire.smp import Smp, SmpAttribute
+from weft.wire.port_info import PortPhysicalState
 
 
 class FabricActions(Protocol):
@@ -60,18 +56,3 @@ class LabActions:
                 set_physical_state(carrier, lid, number, state)
             finally:
                 carrier.close()
-
-
-def set_physical_state(carrier: Carrier, lid: int, number: int, state: PortPhysicalState) -> None:
-    """Set the physical state of a switch port, as `ibportstate LID NUMBER disable` and `enable` do."""
-    port_info = bytearray(get_smp(carrier, Target(lid), SmpAttribute.PORT_INFO, number))
-    PortInfo.port_state.set(port_info, PortState.DOWN)
-    PortInfo.port_physical_state.set(port_info, state)
-    smp = Smp.pack(
-        method=Method.SET, attribute_id=SmpAttribute.PORT_INFO, attribute_modifier=number, data=bytes(port_info)
-    )
-    answer = ask(carrier, smp, Address(lid=lid), timeout_ms=TIMEOUT_MS, retries=RETRIES)
-    status = None if answer is None else MadHeader.status.get(answer) & 0x7FFF
-    if status != 0:
-        reason = "does not answer" if status is None else f"refuses with status {status:#x}"
-        raise SubnetError(f"cannot set port {number} of the switch with LID {lid} to {state.word}: it {reason}")

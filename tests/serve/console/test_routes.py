@@ -290,6 +290,107 @@ def test_invalid_captures_are_refused(console, order, word):
     assert word in answer.json()["detail"]
 
 
+def test_a_port_is_switched_off_and_on(console):
+    link = _link(console.get("fabric"), "leaf2/5")
+    order = {"port": "leaf2/5", "do": "disable"}
+    assert console("POST", "portstate", "read-only", json=order).status_code == 403
+    assert console("POST", "portstate", json=order).status_code == 204
+
+    def state() -> str:
+        return console.get("state")["links"]["state"][link]
+
+    wait_until(lambda: state() == "down", "down")
+    assert {port["state"] for port in console.get("nodes/leaf2")["ports"] if port["number"] == 5} == {"Down"}
+    assert control.ask(console.monitor.lab(), "state")["broken"] == []  # the cable is in
+    assert console("POST", "portstate", json=order | {"do": "enable"}).status_code == 204
+    wait_until(lambda: state() == "up", "up")
+    assert any('"port":"leaf2/5"' in line["what"].replace(" ", "") for line in console("GET", "audit").json())
+
+
+@pytest.mark.parametrize(
+    ("port", "status", "word"),
+    [
+        ("h3/1", 422, "switch's end"),
+        ("leaf2/0", 422, "switch's end"),
+        ("leaf2/99", 422, "leaf2/99"),
+        ("leaf1/1", 409, "this service"),  # its monitor is attached to h1
+    ],
+)
+def test_ports_that_cannot_be_switched_off_are_refused(console, port, status, word):
+    answer = console("POST", "portstate", json={"port": port, "do": "disable"})
+    assert (answer.status_code, word in answer.json()["detail"]) == (status, True), answer.text
+
+
+def test_counters_are_cleared_at_a_port_a_node_and_everywhere(console):
+    def packets(node: str, number: int) -> int:
+        (port,) = (port for port in console.get(f"nodes/{node}")["ports"] if port["number"] == number)
+        return port["counters"]["port_xmit_pkts"]
+
+    def count_on() -> None:
+        console("PUT", "load", json={"jobs": ["train=all-to-all@50%"], "speed": 1})
+        wait_until(lambda: min(packets("leaf2", 1), packets("leaf3", 1), packets("h9", 1)) > 10_000, "packets")
+        console("DELETE", "load")
+
+    for name, cleared, others in (
+        ("leaf2/1", [("leaf2", 1)], [("leaf3", 1), ("h9", 1)]),
+        ("leaf2", [("leaf2", 1), ("leaf2", 2)], [("leaf3", 1)]),
+        ("", [("leaf2", 1), ("leaf3", 1), ("h9", 1)], []),
+    ):
+        count_on()
+        assert console("POST", "counters/clear", "read-only", json={"name": name}).status_code == 403
+        assert console("POST", "counters/clear", json={"name": name}).status_code == 204
+        wait_until(lambda ends=cleared: all(packets(*end) < 10_000 for end in ends), f"zeros at {name}")
+        assert all(packets(*end) > 10_000 for end in others), name
+    assert console("POST", "counters/clear", json={"name": "nosuch"}).status_code == 422
+
+
+def test_a_service_that_does_not_record_says_so(console):
+    assert console.get("past") == {"is_recorded": False, "first": None, "last": None, "events": []}
+    answer = console("GET", "changes")
+    assert answer.status_code == 409
+    assert "--no-record" in answer.json()["detail"]
+
+
+def test_what_if_answers_from_a_model_and_changes_nothing(console):
+    before = console.get("state")["links"]["state"]
+    answer = console("POST", "whatif", "read-only", json={"faults": ["dead:spine1"], "jobs": ["train=all-to-all@90%"]})
+    assert answer.status_code == 200, answer.text
+    result = answer.json()
+    assert (result["safe"], result["cut_off"], result["hosts"]) == (True, [], 16)
+    assert result["changed_entries"] > 0
+    assert result["alarms"] == ["switch down: spine1"]
+    (job,) = result["jobs"]
+    assert job["before_gbit_s"] > job["after_gbit_s"] > 0
+    assert job["loss"] == pytest.approx(1 - job["after_gbit_s"] / job["before_gbit_s"])
+    unsafe = console("POST", "whatif", "read-only", json={"faults": ["dead:leaf1"]}).json()
+    assert (unsafe["safe"], unsafe["cut_off_hosts"]) == (False, 4)
+    assert unsafe["cut_off"] == ["h1/1", "h2/1", "h3/1", "h4/1"]
+    assert console("POST", "whatif", json={"routing_engine": "up-down"}).json()["engine"] == "up-down"
+    partitions = {"tenant": {"one": {"hosts": ["h2"]}, "two": {"hosts": ["h3"]}}}
+    split = console("POST", "whatif", json={"tenants": partitions})
+    assert split.status_code == 200, split.text
+    assert split.json()["lost_pairs"] > 0
+    assert console.get("state")["links"]["state"] == before
+    assert console.get("partitions") == []
+
+
+@pytest.mark.parametrize(
+    ("order", "word"),
+    [
+        ({}, "nothing changes"),
+        ({"faults": ["dead:spine9"]}, "spine9"),
+        ({"faults": ["burn:leaf1"]}, "burn"),
+        ({"routing_engine": "nosuch"}, "nosuch"),
+        ({"add_servers": -1}, "add_servers"),
+        ({"faults": ["dead:spine1"], "colour": "red"}, "colour"),
+    ],
+)
+def test_invalid_what_ifs_are_refused(console, order, word):
+    answer = console("POST", "whatif", json=order)
+    assert answer.status_code == 422
+    assert word in answer.json()["detail"]
+
+
 def test_the_path_between_two_hosts_follows_the_forwarding_tables(console):
     way = console.get("routes?from=h1&to=h16")
     assert way["reaches"]

@@ -94,9 +94,10 @@ def _add_token(draft, *, role: str, tenant: str) -> str:
 
 
 def test_before_the_first_poll_there_is_no_history(service):
-    for path in ("facts", "changes", "diff?from=0", "past", "past/state?at=1"):
+    for path in ("facts", "changes", "diff?from=0", "past/state?at=1"):
         answer = service.call(path)
         assert (answer.status_code, "no poll yet" in answer.json()["detail"]) == (404, True), path
+    assert service.get("past") == {"is_recorded": True, "first": None, "last": None, "events": []}
 
 
 def test_the_fabric_of_a_moment_is_shown_after_it_has_changed(service):

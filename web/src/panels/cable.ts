@@ -8,6 +8,7 @@ import { percent } from "../format";
 import { changesOf } from "./changes";
 import { facts } from "./facts";
 import { modulesOf } from "./modules";
+import { removeButton } from "./whatif";
 
 const CAPTURE_S = 5;
 const FAULTS: [string, Record<string, unknown>][] = [
@@ -34,6 +35,7 @@ export function linkPanel(store: Store, link: number, element: HTMLElement): () 
       { class: "buttons" },
       [model.fabric.links.a[link], model.fabric.links.b[link]].map((node) => h("button", { type: "button", onclick: () => store.select({ kind: "node", node }) }, model.name(node))),
     ),
+    removeButton(store, `cut:${ports[0]}`),
     h(
       "section",
       { class: "acts" },
@@ -43,6 +45,7 @@ export function linkPanel(store: Store, link: number, element: HTMLElement): () 
       h("p", { class: "buttons" }, captureButton(store, ports[0], trouble), h("span", { class: "faint" }, "MADs and packets of programs, for Wireshark")),
       trouble,
     ),
+    portActions(store, link),
     modules.element,
     changesOf(store, ports),
   );
@@ -65,6 +68,37 @@ function stateOf(store: Store, link: number): HTMLElement {
 
 export function repairButton(store: Store, port: string, trouble?: HTMLElement): HTMLButtonElement {
   return act(store, "Repair", port, { do: "fix" }, trouble);
+}
+
+/** Switch the port at the switch's end off and on, and clear the counters of both ends: by MADs, on any fabric. */
+function portActions(store: Store, link: number): HTMLElement {
+  const model = store.model!;
+  const { a, b } = model.fabric.links;
+  const ports = model.ports(link);
+  const end = model.isSwitch(a[link]) ? 0 : model.isSwitch(b[link]) ? 1 : null;
+  const trouble = h("p", { class: "problem", role: "alert" });
+  const one = (text: string, orders: [string, unknown][], look = "") => {
+    const button = h("button", { type: "button", class: look }, text);
+    button.addEventListener("click", async () => {
+      button.disabled = true;
+      trouble.replaceChildren();
+      try {
+        for (const [path, body] of orders) await store.api.send("POST", path, body);
+      } catch (error) {
+        trouble.textContent = messageOf(error);
+      }
+      button.disabled = false;
+    });
+    return button;
+  };
+  const state = (text: string, order: string, look = "") => (end === null ? null : one(text, [["/portstate", { port: ports[end], do: order }]], look));
+  return h(
+    "section",
+    { class: "acts" },
+    h("h3", null, end === null ? "Ports" : `Port ${ports[end]}`),
+    h("p", { class: "buttons" }, state("Switch off", "disable", "danger"), state("Switch on", "enable"), one("Clear counters", ports.map((port): [string, unknown] => ["/counters/clear", { name: port }]))),
+    trouble,
+  );
 }
 
 /** Captures for some seconds, then saves the file. */

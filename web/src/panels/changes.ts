@@ -19,13 +19,14 @@ export function changesOf(store: Store, names: string[]): HTMLElement {
   const list = h("ol", { class: "changes" });
   const section = h("section", { class: "recorded", "aria-label": "History", hidden: true }, h("h3", null, "History"), list);
   void (async () => {
+    if (!store.hasHistory) return;
     try {
       const lists = await Promise.all(names.map((name) => store.api.get<RecordedChange[]>(`/changes?${new URLSearchParams({ name, limit: String(MOST) })}`)));
       const rows = lists.flat().sort((a, b) => b.t - a.t).slice(0, MOST);
       section.hidden = false;
       fill(list, rows.length ? rows.map((row) => h("li", null, goto(section, row.t), h("span", null, textOf(row)))) : h("li", { class: "faint" }, "no change is recorded"));
     } catch {
-      section.hidden = true; // no history is recorded
+      section.hidden = true;
     }
   })();
   return section;

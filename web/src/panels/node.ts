@@ -8,6 +8,7 @@ import type { Store } from "../store";
 import { short } from "../format";
 import { changesOf } from "./changes";
 import { facts } from "./facts";
+import { removeButton } from "./whatif";
 
 const EVERY_MS = 5000;
 const SECONDS = 900;
@@ -26,6 +27,7 @@ export function nodePanel(store: Store, node: number, element: HTMLElement): () 
     h("h2", { class: "big" }, name),
     h("p", { class: "faint" }, model.describe({ kind: "node", node })),
     model.isSwitch(node) ? null : h("p", { class: "buttons" }, serverButton(store, node), button("Path from here", aim("from")), button("Path to here", aim("to"))),
+    removeButton(store, `dead:${name}`),
     body,
     chart.element,
     changesOf(store, [name]),

@@ -158,7 +158,7 @@ class FabricMonitor:
         with suppress(WeftError), self.ask() as carrier:  # else with the next reading
             fabric = read_routed(carrier)
             with_impact = add_impact(
-                replace(diagnosis, suspects=new), fabric, read_jobs(fabric, self._load().get("jobs", []))
+                replace(diagnosis, suspects=new), fabric, read_jobs(fabric, self.load().get("jobs", []))
             )
             self._impacts |= {_key(suspect): suspect.impact for suspect in with_impact.suspects}
 
@@ -183,7 +183,7 @@ class FabricMonitor:
         snapshot = self.latest()
         drawn, change, diagnosis = self._picture(snapshot), snapshot.change, snapshot.diagnosis
         suspects = diagnosis.suspects if diagnosis else ()
-        load, acknowledgements = self._load(), self.acknowledgements()
+        load, acknowledgements = self.load(), self.acknowledgements()
         well = health([change]) if change is not None and change.seconds > 0 else None
         return FabricState(
             t=round(snapshot.reading.stamp_s, 3),
@@ -222,7 +222,8 @@ class FabricMonitor:
             raise ConflictError("cables and load can be changed in labs only")
         return self.backend.lab
 
-    def _load(self) -> dict[str, Any]:
+    def load(self) -> dict[str, Any]:
+        """Return the background jobs of a lab; empty in a fabric that is no lab."""
         return {} if self.backend.lab is None else dict(control.ask(self.backend.lab, "load_state"))
 
     def manager(self) -> SubnetManagerOut | None:

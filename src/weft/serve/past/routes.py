@@ -43,8 +43,9 @@ class ChangeOut(msgspec.Struct, kw_only=True):
 class PastOut(msgspec.Struct, kw_only=True):
     """The recorded time, and the newest events in it."""
 
-    first: float  # seconds since 1970
-    last: float
+    is_recorded: bool  # False: the service was started with --no-record
+    first: float | None  # seconds since 1970; None: no state yet
+    last: float | None
     events: list[EventOut]
 
 
@@ -105,15 +106,16 @@ async def get_diff(
 # -- the states of the console ----------------------------------------------------------------------------------------
 
 
-@router.get("/past", **gives(PastOut, 403, 404, 409, 422, 504))
+@router.get("/past", **gives(PastOut, 403, 422, 504))
 async def get_past(request: Request, limit: Annotated[int, Query(ge=1, le=10_000)] = 500) -> Response:
     """Return the range of the recorded states, and the newest events: links, alerts, subnet managers."""
-    moments = _recorder(request).moments
-    span = await ask_fabric(request, moments.span)
-    if span is None:
-        raise NotFoundError("no state is recorded yet: try again")
+    recorder: Recorder | None = request.app.state.recorder
+    if recorder is None:
+        return _json(PastOut(is_recorded=False, first=None, last=None, events=[]))
+    moments = recorder.moments
+    first, last = await ask_fabric(request, moments.span) or (None, None)
     events = await ask_fabric(request, lambda: moments.events(most=limit))
-    return _json(PastOut(first=span[0], last=span[1], events=events))
+    return _json(PastOut(is_recorded=True, first=first, last=last, events=events))
 
 
 @router.get("/past/state", **gives(FabricState, 403, 404, 409, 422, 504))
