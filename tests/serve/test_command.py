@@ -53,6 +53,11 @@ def tables(lab: str, host: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE_S).stdout
 
 
+def test_a_database_of_the_history_without_a_recording_is_refused():
+    with pytest.raises(ConfigError, match=r"--history past\.db has no effect with --no-record"):
+        app(["serve", "star:hosts=2", "--history", "past.db", "--no-record"], exit_on_error=False)
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("warm")
 def test_a_named_service_restarts_with_all_acknowledged_changes_after_a_kill(tmp_path, monkeypatch, capsys):
@@ -61,7 +66,7 @@ def test_a_named_service_restarts_with_all_acknowledged_changes_after_a_kill(tmp
         folder.mkdir(mode=0o700)
         monkeypatch.setenv(name, str(folder))
     words = ("star:hosts=4", "--name", "one")
-    with served(*words, lines=3, ending=signal.SIGKILL) as (output, client):
+    with served(*words, lines=4, ending=signal.SIGKILL) as (output, client):
         token = re.search(r"weft_\S+", output)[0]
         client.headers["Authorization"] = f"Bearer {token}"
         intent = {"tenant": {"acme": {"hosts": ["h[2-3]"], "p_key": "0x0101"}}}
@@ -69,8 +74,9 @@ def test_a_named_service_restarts_with_all_acknowledged_changes_after_a_kill(tmp
         assert "0x8101" in tables("one", "h2")
         assert "0x8101" not in tables("one", "h4")
     monkeypatch.setenv("WEFT_SERVE_TOKEN", "0123456789abcdef" * 2)
-    with served(*words, lines=2, ending=signal.SIGTERM) as (output, client):
-        assert output.endswith("ledger sqlite:///" + str(tmp_path / "state/weft/lab-one.db") + "\n")
+    with served(*words, lines=3, ending=signal.SIGTERM) as (output, client):
+        place = f"sqlite:///{tmp_path}/state/weft/lab-one"
+        assert output.endswith(f"ledger {place}.db\nhistory {place}.history.db\n")
         client.headers["Authorization"] = f"Bearer {'0123456789abcdef' * 2}"
         assert client.get("/tokens").status_code == 200
         app(["serve", "token", "add", "ci", "--role", "read-only"])

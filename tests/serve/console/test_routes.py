@@ -351,7 +351,7 @@ def test_a_service_that_does_not_record_says_so(console):
     assert "--no-record" in answer.json()["detail"]
 
 
-def test_what_if_answers_from_a_model_and_changes_nothing(console):
+def test_a_what_if_is_answered_from_a_model_and_changes_nothing(console):
     before = console.get("state")["links"]["state"]
     answer = console("POST", "whatif", "read-only", json={"faults": ["dead:spine1"], "jobs": ["train=all-to-all@90%"]})
     assert answer.status_code == 200, answer.text

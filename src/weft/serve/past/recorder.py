@@ -43,6 +43,7 @@ class Recorder:
         self._follower: Follower | None = None
         self._before: FabricState | None = None
         self._polls = 0
+        self._at_s = 0.0  # time of the facts, since 1970
         self.trouble = ""  # why the last poll was not recorded
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, name="recorder", daemon=True)
@@ -63,10 +64,11 @@ class Recorder:
 
     def record(self) -> None:
         """Poll and record once."""
+        state, drawing = self._monitor.state(), self._monitor.fabric()
+        self._at_s = time.time() if state.trouble else state.t  # facts read after a state include what it shows
         if self._follower is None:
             self._follower = self._new_follower()
         self._follower.poll()
-        state, drawing = self._monitor.state(), self._monitor.fabric()
         if state.revision == drawing.revision:  # else the cabling changed in between
             state.runs = []
             events = list(log_lines(self._before, state, drawing)) if self._before else [("record", "recording begins")]
@@ -82,7 +84,7 @@ class Recorder:
         backend = self._monitor.backend
         carrier = self._open.enter_context(backend.attach())
         poller = Poller(carrier) if backend.lab is None else new_poller(backend.lab, carrier)
-        return Follower(RunningSubnet(poller), self.history)
+        return Follower(RunningSubnet(poller), self.history, clock=lambda: self._at_s)
 
     def _run(self) -> None:
         while not self._end.is_set():
