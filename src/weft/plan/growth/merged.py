@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import groupby
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,7 @@ from weft.fabric.columns import LinkColumns
 from weft.fabric.kinds import NodeKind
 from weft.fabric.levels import levels
 from weft.fabric.model import Fabric
+from weft.fabric.views import Node
 from weft.plan.audit.identity import cables
 from weft.plan.growth.roles import Roles
 
@@ -60,8 +62,18 @@ class MergedFabric:
 
     def is_uplink(self, cable: Cable) -> bool:
         """Return whether a cable leads from a switch to one of a higher tier."""
-        low, high = cable.low[0], cable.high[0]
-        return bool(self.bare.nodes.kind[low] == NodeKind.SWITCH and self.level[low] < self.level[high])
+        return self._tier_below[cable.low[0]] < self._tier[cable.high[0]]
+
+    @cached_property
+    def _tier(self) -> list[int]:
+        return [int(level) for level in self.level]
+
+    @cached_property
+    def _tier_below(self) -> list[int]:
+        """The tier of each switch; that of a host is above all, since none of its cables is an uplink."""
+        is_switch = self.bare.nodes.kind == NodeKind.SWITCH
+        tiers: list[int] = np.where(is_switch, self.level, np.iinfo(self.level.dtype).max).tolist()
+        return tiers
 
 
 def merge(today: Fabric, target: Fabric, roles: Roles) -> MergedFabric:
@@ -137,14 +149,16 @@ def _bare(
 ) -> Fabric:
     """Return all devices without cables; a new device whose name is in use gets the next free number."""
     used = {today.nodes.name[node] for node in (*today_of.values(), *retired)}
-    builder = FabricBuilder(target.spec)
+    nodes = []
     for role in device:
         fabric, node = (today, today_of[role]) if role in today_of else (target, role)
         name = fabric.nodes.name[node] if role in today_of else _free_name(fabric.nodes.name[node], used)
         used.add(name)
-        _add(builder, fabric, node, name)
-    for node in retired:
-        _add(builder, today, node, today.nodes.name[node])
+        nodes.append((name, fabric.node(node)))
+    nodes += [(today.nodes.name[node], today.node(node)) for node in retired]
+    builder = FabricBuilder(target.spec)
+    for (kind, model), equal in groupby(nodes, key=lambda named: (named[1].kind, named[1].model)):
+        _add(builder, kind, model, list(equal))
     return builder.build()
 
 
@@ -157,9 +171,9 @@ def _free_name(name: str, used: set[str]) -> str:
     return f"{stem}{number}{slash}{part}" if name in used else name
 
 
-def _add(builder: FabricBuilder, fabric: Fabric, node: int, name: str) -> None:
-    view = fabric.node(node)
-    box = int(builder.add_servers([name.partition("/")[0]])[0]) if view.server else -1
-    group = int(builder.add_groups([view.group])[0]) if view.group else -1
-    ports = int(fabric.nodes.n_ports[node])
-    builder.add_nodes(view.kind, [name], n_ports=ports, model=view.model, server=box, group=group)
+def _add(builder: FabricBuilder, kind: NodeKind, model: str, nodes: list[tuple[str, Node]]) -> None:
+    """Add nodes of one kind and model under new names."""
+    boxes = [int(builder.add_servers([name.partition("/")[0]])[0]) if node.server else -1 for name, node in nodes]
+    groups = [int(builder.add_groups([node.group])[0]) if node.group else -1 for _, node in nodes]
+    ports = [int(node.fabric.nodes.n_ports[node.index]) for _, node in nodes]
+    builder.add_nodes(kind, [name for name, _ in nodes], n_ports=ports, model=model, server=boxes, group=groups)

@@ -152,9 +152,13 @@ def _choices(
 
 
 def _matrix(nodes: list[int], counts: Joins) -> NDArray[np.int64]:
-    return np.array([[counts.get(u, Counter())[v] for v in nodes] for u in nodes], np.int64).reshape(
-        len(nodes), len(nodes)
-    )
+    matrix = np.zeros((len(nodes), len(nodes)), np.int64)
+    place = {node: i for i, node in enumerate(nodes)}
+    for i, node in enumerate(nodes):
+        for neighbour, count in counts.get(node, Counter()).items():
+            if neighbour in place:
+                matrix[i, place[neighbour]] = count
+    return matrix
 
 
 def _gains(rows: list[int], places: list[int], mine: Joins, theirs: Joins, role: dict[int, int]) -> NDArray[np.int64]:

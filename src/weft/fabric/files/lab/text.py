@@ -100,16 +100,34 @@ def _add_identity(fabric: Fabric, entries: dict[str, Entry]) -> None:
     document = Document(path=Path("lab"), data={"nodes": ranges}, text="")
     rebuilt = build_defaults(document, list(ranges))
     lids: dict[str, NDArray[Any]] = {"lid": fabric.tables.lid, "lmc": fabric.tables.lmc}
+    own_guids, numbered = (set(fabric.ports.node[ports].tolist()) for ports in (_own_guids(fabric), _numbered(fabric)))
     for index in _different_nodes(fabric, rebuilt).tolist():
         node = fabric.node(index)
-        more = _identity(node, rebuilt.find_node(node.name)) | _port_guid(node) | _lids(node, lids)
+        more = _identity(node, rebuilt.find_node(node.name))
+        if index in own_guids:
+            more |= _port_guid(node)
+        if index in numbered:
+            more |= _lids(node, lids)
         entries.setdefault(node.name, {}).update(more)
+
+
+def _own_guids(fabric: Fabric) -> NDArray[np.bool_]:
+    """Return the ports with a GUID that does not follow from the node's."""
+    nodes, ports = fabric.nodes, fabric.ports
+    counts = (nodes.kind != NodeKind.SWITCH)[ports.node]
+    own: NDArray[np.bool_] = ports.guid != nodes.guid[ports.node] + np.where(counts, ports.number, 0).astype(np.uint64)
+    return own
+
+
+def _numbered(fabric: Fabric) -> NDArray[np.bool_]:
+    """Return the ports with a LID."""
+    numbered: NDArray[np.bool_] = (fabric.tables.lid != 0) | (fabric.tables.lmc != 0)
+    return numbered
 
 
 def _different_nodes(fabric: Fabric, rebuilt: Fabric) -> NDArray[np.intp]:
     """Return the nodes that reading back does not reproduce."""
-    ours, ports, tables = fabric.nodes, fabric.ports, fabric.tables
-    theirs = rebuilt.nodes
+    ours, theirs = fabric.nodes, rebuilt.nodes
     same_order = theirs.name == ours.name
     place = np.arange(len(ours))
     if not same_order:
@@ -119,9 +137,7 @@ def _different_nodes(fabric: Fabric, rebuilt: Fabric) -> NDArray[np.intp]:
     for key in ("vendor_id", "device_id", "guid", "system_guid"):
         differs |= getattr(ours, key) != getattr(theirs, key)[place]
     differs |= (ours.kind == NodeKind.SWITCH) & (ours.enhanced_port_0 != theirs.enhanced_port_0[place])
-    counts = (ours.kind != NodeKind.SWITCH)[ports.node]
-    follow = ours.guid[ports.node] + np.where(counts, ports.number, 0).astype(np.uint64)
-    differs[ports.node[(ports.guid != follow) | (tables.lid != 0) | (tables.lmc != 0)]] = True
+    differs[fabric.ports.node[_own_guids(fabric) | _numbered(fabric)]] = True
     return np.flatnonzero(differs)
 
 
@@ -145,7 +161,7 @@ def _identity(node: Node, rebuilt: Node) -> Entry:
 
 def _port_guid(node: Node) -> Entry:
     """Return port GUIDs that do not follow from the node's: one value if all are equal, or only the first differs."""
-    first, n_slots = int(node.fabric.first_port[node.index]), len(node.ports) + 1
+    first, n_slots = int(node.fabric.first_port[node.index]), int(node.fabric.nodes.n_ports[node.index]) + 1
     guids = node.fabric.ports.guid[first : first + n_slots]
     is_switch = node.kind == NodeKind.SWITCH
     follow = np.uint64(node.guid) + np.arange(n_slots, dtype=np.uint64) * np.uint64(not is_switch)
@@ -155,7 +171,7 @@ def _port_guid(node: Node) -> Entry:
 
 
 def _lids(node: Node, lids: dict[str, NDArray[Any]]) -> Entry:
-    first, n_slots = int(node.fabric.first_port[node.index]), len(node.ports) + 1
+    first, n_slots = int(node.fabric.first_port[node.index]), int(node.fabric.nodes.n_ports[node.index]) + 1
     own = 0 if node.kind == NodeKind.SWITCH else min(1, n_slots - 1)
     entry: Entry = {}
     for key, column in lids.items():
