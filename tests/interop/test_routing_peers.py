@@ -22,7 +22,7 @@ from weft.fabric.files.naming import node_id
 from weft.fabric.files.opensm_tables import read_tables
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
-from weft.fabric.subnets import by_subnet
+from weft.fabric.subnets import by_subnet, subnets_of, take_subnet
 from weft.fabric.tables import NO_ROUTE
 from weft.routing.check import check
 from weft.routing.engine import Options
@@ -219,3 +219,14 @@ def test_ibdmchk_agrees_on_each_of_several_subnets(ibdm):
         report = ibdm.check(fabric)
         assert (report.paths, report.missing, report.credit_loop) == (12 * 11, 0, False)
         assert_agree(check(fabric, hosts_only=True), report)
+
+
+def test_opensm_manages_one_subnet_of_a_larger_fabric_on_ibsim(ibdm, by_opensm):
+    """ibsim knows no routers, so their ports are free there."""
+    whole = weft.load("subnets:2,routers=2,of=fat-tree:hosts=12,radix=8")
+    for part in subnets_of(whole):
+        subnet = take_subnet(whole, part)[1]
+        fabric = by_opensm(subnet.subset(subnet.nodes.kind != NodeKind.ROUTER), "-R", "updn")
+        verdict = check(fabric, hosts_only=True)
+        assert (verdict.ok, verdict.pairs) == (True, 12 * 11)
+        assert_agree(verdict, ibdm.check(fabric))
