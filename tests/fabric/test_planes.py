@@ -25,6 +25,8 @@ ETHERNET = "fat-tree:hosts=16,server=dgx-h100+ConnectX-7-EN,planes=2"
         ("superpod:su=1,planes=2", "2xNDR", 128),  # 64 ports of 400 Gbit/s are 128 of 200
         (ETHERNET, "200GbE", 128),
         ("star:hosts=4,planes=4,radix=64", "1xNDR", 64),
+        ("star:hosts=4,server=host+Thor-Ultra,switch=TH5-64x800,planes=4", "200GbE", 256),
+        ("star:hosts=4,server=host+Thor-Ultra,switch=THU-64x800,planes=8", "100GbE", 512),
     ],
 )
 def test_a_plane_has_its_share_of_an_adapter_port(spec: str, label: str, radix: int) -> None:
@@ -52,6 +54,14 @@ def test_a_broken_out_switch_has_as_many_ports_of_the_slower_speed() -> None:
     fabric = load("star:hosts=100,switch=SN5600,breakout=2")
     assert fabric.switches[0].ports[-1].number == 128
     assert fabric.cables[0].label == "400GbE"
+
+
+@pytest.mark.parametrize(("breakout", "label"), [(1, "800GbE"), (2, "400GbE"), (4, "200GbE"), (8, "100GbE")])
+def test_64_ports_of_800_gbit_are_128_of_400_256_of_200_or_512_of_100(breakout: int, label: str) -> None:
+    fabric = load(f"star:hosts=4,server=host+Thor-Ultra,switch=THU-64x800,breakout={breakout}")
+    assert fabric.switches[0].ports[-1].number == 64 * breakout
+    assert fabric.servers == ("h1", "h2", "h3", "h4")  # as with the adapter of the template
+    assert fabric.cables[0].label == label
 
 
 def test_counts_and_rates_are_those_of_all_planes() -> None:

@@ -53,3 +53,10 @@ def test_breakout_joins_more_adapters_at_a_lower_rate() -> None:
 def test_breakout_that_the_switch_lacks_is_refused() -> None:
     with pytest.raises(ConfigError, match="breakout=4: QM9700 has 64 × 4xNDR or 128 × 2xNDR"):
         size(Request(gpus=64, breakout=4))
+
+
+def test_eight_planes_of_an_adapter_and_eight_ports_of_a_cage_have_one_transceiver() -> None:
+    """512 × 100G of a switch are 64 cages, and each adapter has one."""
+    plan = make_plan(size(Request(servers=64, server="host+Thor-Ultra", switch="THU-64x800", planes=8)))
+    assert (plan.bill.count("switch"), plan.bill.count("adapter"), plan.bill.count("fibre")) == (8, 64, 512)
+    assert plan.bill.count("transceiver") == 64 + 512 // 8

@@ -20,10 +20,11 @@ from weft.errors import ConfigError
 from weft.fabric.columns import LinkColumns, NodeColumns
 from weft.fabric.kinds import Medium, NodeKind
 from weft.fabric.model import Fabric
-from weft.fabric.rates import Speed, parse_label
+from weft.fabric.rates import Speed, Technology, parse_label, speeds
 from weft.ids import Guid
 
-MAX_PORTS = 254  # 255 is "no route" in a forwarding table
+MAX_PORTS = 1024  # of an Ethernet switch: forwarding tables of more than 254 are 16 bits wide
+MAX_INFINIBAND_PORTS = 254  # 255 is "no route" in a forwarding table
 
 # GUIDs of nodes without one: Mellanox's old prefix, then a running number, then the port in the last byte.
 _GUID_PREFIX = 0x0002_C903_0000_0000
@@ -160,6 +161,7 @@ class FabricBuilder:
                 name, last = nodes.name[node[wrong[0]]], nodes.n_ports[node[wrong[0]]]
                 raise ConfigError(f"there is no port {name}/{port[wrong[0]]}: {name} has ports 1 to {last}")
             slots.append((first_port[node] + port).astype(np.int32))
+            _check_infiniband(nodes, node, columns["speed"])
         self._check_cables(nodes, first_port, slots[0], slots[1])
         return LinkColumns(a=slots[0], b=slots[1], **columns)
 
@@ -221,6 +223,16 @@ class FabricBuilder:
         if peers == [slot]:
             raise ConfigError(f"{name(slot)} is cabled to itself")
         raise ConfigError(f"{name(slot)} has two cables: to {name(peers[0])} and to {name(peers[1])}")
+
+
+def _check_infiniband(nodes: NodeColumns, node: NDArray[np.int64], speed: NDArray[np.int8]) -> None:
+    """Raise ConfigError for a link of InfiniBand at a node with more ports than its port numbers, which are bytes."""
+    infiniband = np.array([line.technology is Technology.INFINIBAND for line in speeds()])
+    for wide in node[(nodes.n_ports[node] > MAX_INFINIBAND_PORTS) & infiniband[speed]][:1].tolist():
+        raise ConfigError(
+            f"{nodes.name[wide]} cannot have {nodes.n_ports[wide]} ports of InfiniBand, whose port numbers are bytes: "
+            f"at most {MAX_INFINIBAND_PORTS}"
+        )
 
 
 _NODE_DTYPES: dict[str, type] = {

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
 from weft.fabric.rates import Technology
-from weft.fabric.tables import NO_ROUTE, Tables
+from weft.fabric.tables import Tables
 
 
 def joined_links(fabric: Fabric) -> NDArray[np.bool_]:
@@ -36,7 +36,8 @@ def carry_over(tables: Tables, old: Tables, slots: NDArray[np.int32], lids: NDAr
     rows = tables.switch_row[old_switches]
     for name in ("lft", "path_sl", "ar_group"):
         if name in existing or name == "lft":
-            filled = np.full_like(getattr(tables, name), NO_ROUTE if name == "lft" else 0 if name == "path_sl" else -1)
+            nothing = tables.no_route if name == "lft" else 0 if name == "path_sl" else -1
+            filled = np.full_like(getattr(tables, name), nothing)
             if name in existing:
                 filled[rows, : existing[name].shape[1]] = existing[name][old.switch_row[old_switches]]
             setattr(tables, name, filled)

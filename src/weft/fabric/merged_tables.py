@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from weft.fabric.model import Fabric
-from weft.fabric.tables import NO_ROUTE, Tables
+from weft.fabric.tables import Tables
 
 
 def merge_tables(fabric: Fabric, members: Sequence[NDArray[np.bool_]], parts: Sequence[Tables]) -> Tables:
@@ -22,7 +22,7 @@ def merge_tables(fabric: Fabric, members: Sequence[NDArray[np.bool_]], parts: Se
     switches = np.flatnonzero(tables.switch_row >= 0)
     width = max(part.lft.shape[1] for part in parts)
     shape = (len(switches), width)
-    tables.lft = np.full(shape, NO_ROUTE, np.uint8)
+    tables.lft = np.full(shape, parts[0].no_route, parts[0].lft.dtype)
     if any("path_sl" in vars(part) for part in parts):
         tables.path_sl = np.zeros(shape, np.uint8)
     if any("ar_group" in vars(part) for part in parts):

@@ -19,6 +19,7 @@ from weft.wire.fields import Bits
 from weft.wire.port_info import PortInfo
 
 NO_ROUTE = 255  # the port number in a linear forwarding table that means no route
+WIDE_NO_ROUTE = 0xFFFF  # the same in tables of Ethernet switches with more ports than a byte counts
 SERVICE_LEVELS = 16
 VL_ARBITRATION_ENTRIES = 64
 PKEY_ENTRIES = 128
@@ -79,11 +80,27 @@ class Tables:
         rows[self._switches] = np.arange(len(self._switches), dtype=np.int32)
         return rows
 
+    @property
+    def port_numbers(self) -> int:
+        """The width of arrays with a column for each port number of a switch: 256 where these are bytes."""
+        return max(NO_ROUTE, int(self._n_ports[self._switches].max(initial=0))) + 1
+
+    @property
+    def no_route(self) -> int:
+        """The number that means no route in `lft`."""
+        return no_route(self.lft)
+
     @cached_property
-    def lft(self) -> NDArray[np.uint8]:
-        """The linear forwarding tables, uint8[switch, lid] -> out port or NO_ROUTE, up to the highest LID."""
+    def lft(self) -> NDArray[Any]:
+        """The linear forwarding tables, uint8[switch, lid] -> out port or `no_route`, up to the highest LID.
+
+        Of Ethernet switches with more ports than a byte counts, uint16.
+        """
         top_lid = int((self.lid + (1 << self.lmc.astype(np.int64)) - 1).max(initial=0))
-        return np.full((len(self._switches), top_lid + 1), NO_ROUTE, np.uint8)
+        dtype = np.uint8 if self.port_numbers == NO_ROUTE + 1 else np.uint16
+        table = np.empty((len(self._switches), top_lid + 1), dtype)
+        table[:] = no_route(table)
+        return table
 
     @cached_property
     def mft(self) -> NDArray[np.uint16]:
@@ -143,7 +160,7 @@ class Tables:
     @cached_property
     def path_sl(self) -> NDArray[np.uint8]:
         """The SL of path records, uint8[switch, lid]: from a port of this switch to that LID."""
-        return np.zeros_like(self.lft)
+        return np.zeros(self.lft.shape, np.uint8)
 
     @cached_property
     def ar_group(self) -> NDArray[np.int32]:
@@ -153,7 +170,7 @@ class Tables:
     @cached_property
     def ar_ports(self) -> NDArray[np.bool_]:
         """The ports of adaptive-routing groups, bool[group, port]; no groups until a routing engine adds them."""
-        return np.zeros((0, NO_ROUTE + 1), np.bool_)
+        return np.zeros((0, self.port_numbers), np.bool_)
 
     def of_ports(self, field: Bits) -> NDArray[np.uint8]:
         """Return a field of PortInfo that lies within a byte, for each port."""
@@ -219,6 +236,11 @@ class Tables:
             shift = more.first_pair[: len(count)] - self.first_pair
             more.sl2vl[np.arange(len(self.sl2vl)) + np.repeat(shift, count)] = self.sl2vl
         return more
+
+
+def no_route(table: NDArray[Any]) -> int:
+    """Return the number that means no route in a forwarding table."""
+    return NO_ROUTE if table.itemsize == 1 else WIDE_NO_ROUTE
 
 
 def lid_block(first_lid: int, lmc: int) -> range:

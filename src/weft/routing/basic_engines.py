@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from weft.fabric.tables import NO_ROUTE, Tables
+from weft.fabric.tables import Tables
 from weft.routing.engine import CannotRoute, Options, Subnet, turned
 from weft.routing.islands import explain_islands
 from weft.routing.kernels.balance import route_by_trunks, route_least_loaded
@@ -20,7 +20,7 @@ def fill_tables(subnet: Subnet, way: Orientation | None, *, trunks: bool = False
     edges = graph if way is None else way
     middle = edges.first[:-1] if way is None else way.middle
     from_top = np.empty(0, np.int32) if way is None else way.from_top
-    column = np.full(tables.lft.shape[::-1], NO_ROUTE, np.uint8)
+    column = np.full(tables.lft.shape[::-1], tables.no_route, tables.lft.dtype)
     arguments = (edges.first, middle, edges.far, edges.port, from_top, graph.lid, graph.at, graph.out)
     if trunks and way is not None and subnet.previous is None:
         cut_off = route_by_trunks(*arguments, way.near, way.far_port, graph.is_host, graph.hosts, column)

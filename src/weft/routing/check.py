@@ -27,7 +27,6 @@ from numpy.typing import NDArray
 from weft.errors import ConfigError
 from weft.fabric.model import Fabric
 from weft.fabric.planes import split_planes
-from weft.fabric.tables import NO_ROUTE
 from weft.routing.detours import Detour, find_detours, part_lanes
 from weft.routing.graph import switch_graph
 from weft.routing.kernels import walk
@@ -177,7 +176,7 @@ class TableWalker:
         self.edge_at[graph.near, graph.port] = np.arange(len(graph.port), dtype=np.int32)
         self.first_pair = tables.first_pair[graph.switches]
         top_lid = int(self.lid.max(initial=0))
-        self.routes = by_lid(tables.lft, top_lid, NO_ROUTE)
+        self.routes = by_lid(tables.lft, top_lid, tables.no_route)
         self.path_sl, self.sl2vl, self.n_vls = service_levels(fabric, graph, self.ports, top_lid)
         self._choose_sources()
 
@@ -186,7 +185,7 @@ class TableWalker:
 
         With one lane those are all ports.
         """
-        wide = NO_ROUTE + 1
+        wide = int(self.ports.max(initial=1))
         ports, port_of = np.unique(self.at * wide + self.out, return_inverse=True)
         switch, number = ports // wide, ports % wide
         seen_rows: dict[bytes, int] = {}

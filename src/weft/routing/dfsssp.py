@@ -24,7 +24,7 @@ from operator import itemgetter
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.fabric.tables import NO_ROUTE, Tables
+from weft.fabric.tables import Tables
 from weft.routing.engine import MOST_VLS, NO_PREVIOUS, Options, Subnet, require_vls, turned
 from weft.routing.islands import explain_islands
 from weft.routing.kernels.dragonfly import route_by_groups
@@ -70,7 +70,8 @@ def _route(
 ) -> NDArray[np.uint8]:
     """Return forwarding tables by shortest paths of least weight, and add the load of each link to `load`."""
     graph = subnet.graph
-    column = np.full(subnet.new_tables().lft.shape[::-1], NO_ROUTE, np.uint8)
+    tables = subnet.new_tables()
+    column = np.full(tables.lft.shape[::-1], tables.no_route, tables.lft.dtype)
     one_group, through = np.zeros(graph.n_switches, np.int32), np.zeros(len(graph.lid), np.int32)
     ways = (graph.first, graph.far, graph.port, one_group, through)
     ends = (graph.lid, graph.at, graph.out, graph.is_host, graph.hosts)

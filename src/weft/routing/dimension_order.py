@@ -20,7 +20,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.fabric.tables import NO_ROUTE, SERVICE_LEVELS, Tables
+from weft.fabric.tables import SERVICE_LEVELS, Tables
 from weft.routing.engine import CannotRoute, Options, Subnet, require_vls, turned
 from weft.routing.islands import require_one_island
 from weft.routing.kernels.product import BACK, FULL, ON, RING, route_by_dimensions
@@ -42,7 +42,7 @@ class DimensionOrder:
         rings = [i for i, d in enumerate(grid.dimensions) if d.kind == RING]
         _check_vls(subnet, options, len(rings))
         first_step, step = _steps(net, grid)
-        column = np.full(tables.lft.shape[::-1], NO_ROUTE, np.uint8)
+        column = np.full(tables.lft.shape[::-1], tables.no_route, tables.lft.dtype)
         path_sl = np.zeros(column.shape if rings else (0, 0), np.uint8)
         route_by_dimensions(
             np.array([d.kind for d in grid.dimensions], np.int32),

@@ -30,7 +30,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from weft.fabric.tables import NO_ROUTE, SERVICE_LEVELS, Tables
+from weft.fabric.tables import SERVICE_LEVELS, Tables
 from weft.routing.engine import CannotRoute, Options, Subnet, require_vls, turned
 from weft.routing.graph import SwitchGraph
 from weft.routing.islands import require_one_island
@@ -175,7 +175,7 @@ def _fill(
 ) -> Tables:
     """Return forwarding tables: by groups to the hosts and their switches, by the up/down rule to spines."""
     graph, tables = subnet.graph, subnet.new_tables()
-    column = np.full(tables.lft.shape[::-1], NO_ROUTE, np.uint8)
+    column = np.full(tables.lft.shape[::-1], tables.no_route, tables.lft.dtype)
     to_spine = spine[graph.at]
     lid, at, out, is_host = (part[~to_spine] for part in (graph.lid, graph.at, graph.out, graph.is_host))
     ways = (graph.first, graph.far, graph.port, group, through[~to_spine])

@@ -56,15 +56,15 @@ class Subnet:
     fabric: Fabric
     lid: NDArray[np.integer[Any]]  # [port slot]
     lmc: NDArray[np.uint8]  # [port slot]
-    previous: NDArray[np.uint8] | None = None  # [switch, lid], as wide as the new tables: entries to keep if possible
+    previous: NDArray[Any] | None = None  # [switch, lid], as wide as the new tables: entries to keep if possible
 
     @cached_property
     def graph(self) -> SwitchGraph:
         return switch_graph(self.fabric, self.lid, self.lmc)
 
     @cached_property
-    def previous_by_lid(self) -> NDArray[np.uint8]:
-        """The previous tables as kernels read them, uint8[lid, switch]; empty without previous tables."""
+    def previous_by_lid(self) -> NDArray[Any]:
+        """The previous tables as kernels read them, [lid, switch]; empty without previous tables."""
         return NO_PREVIOUS if self.previous is None else turned(self.previous)
 
     def new_tables(self) -> Tables:
@@ -101,9 +101,9 @@ def require_vls(subnet: Subnet, options: Options, engine: str, needed: int, othe
         )
 
 
-def turned(table: NDArray[np.uint8]) -> NDArray[np.uint8]:
+def turned(table: NDArray[Any]) -> NDArray[Any]:
     """Return a table with rows and columns exchanged, as `table.T.copy()` does, but in parts that fit the caches."""
-    result = np.empty(table.shape[::-1], np.uint8)
+    result = np.empty(table.shape[::-1], table.dtype)
     for begin in range(0, len(table), _ROWS_AT_ONCE):
         rows = slice(begin, begin + _ROWS_AT_ONCE)
         result[:, rows] = np.ascontiguousarray(table[rows].T)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -15,9 +17,9 @@ from weft.wire.port_info import PortInfo, PortState
 _FOUR_BITS = np.uint8(15)  # mask of a service level or a lane
 
 
-def by_lid(table: NDArray[np.uint8], top_lid: int, empty: int) -> NDArray[np.uint8]:
+def by_lid(table: NDArray[Any], top_lid: int, empty: int) -> NDArray[Any]:
     """Transpose a table so that the entries of one LID are contiguous, with as many rows as there are LIDs."""
-    turned = np.full((top_lid + 1, len(table)), empty, np.uint8)
+    turned = np.full((top_lid + 1, len(table)), empty, table.dtype)
     n_rows = min(top_lid + 1, table.shape[1])
     turned[:n_rows] = table[:, :n_rows].T
     return turned

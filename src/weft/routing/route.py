@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +20,7 @@ from weft.fabric.merged_tables import merge_tables
 from weft.fabric.model import Fabric
 from weft.fabric.planes import expand, split_planes
 from weft.fabric.subnets import fingerprint, plugged_router_ports, subnets_of, take_subnet
-from weft.fabric.tables import NO_ROUTE, Tables
+from weft.fabric.tables import Tables, no_route
 from weft.routing import ENGINES, OPENSM_ENGINES
 from weft.routing.check import TableCheck, check
 from weft.routing.engine import CannotRoute, EngineFailed, Options, Subnet
@@ -46,10 +47,10 @@ class Routing:
         return self.fabric.tables
 
 
-def route(fabric: Fabric, options: Options | None = None, previous: NDArray[np.uint8] | None = None) -> Routing:
+def route(fabric: Fabric, options: Options | None = None, previous: NDArray[Any] | None = None) -> Routing:
     """Return complete tables by the engine of the options; `auto` picks one whose tables are proved free of deadlock.
 
-    `previous`: forwarding tables of the switches, uint8[row of the switch, lid], NO_ROUTE for unknown entries. Entries
+    `previous`: forwarding tables of the switches, [row of the switch, lid], `no_route` for unknown entries. Entries
     that the engine still allows are kept, and those that differ are counted.
     """
     options = options or Options()
@@ -89,7 +90,7 @@ def _copy_tables(like: Fabric, part: Fabric) -> Tables:
     return tables
 
 
-def reroute(fabric: Fabric, before: Routing, previous: NDArray[np.uint8] | None = None) -> Routing:
+def reroute(fabric: Fabric, before: Routing, previous: NDArray[Any] | None = None) -> Routing:
     """Return tables for a fabric after a fault, with the same engine and root, changing as few entries as possible.
 
     Switches are matched by GUID: names and order may differ. `previous`, as in `route`, is needed if the switches
@@ -137,11 +138,11 @@ def _join(fabric: Fabric, parts: Sequence[tuple[NDArray[np.bool_], Fabric]], rou
     )
 
 
-def _subnet(fabric: Fabric, options: Options, previous: NDArray[np.uint8] | None) -> Subnet:
+def _subnet(fabric: Fabric, options: Options, previous: NDArray[Any] | None) -> Subnet:
     """Return the fabric with LIDs, and the previous tables in the width that these need."""
     lid, lmc = assign_lids(fabric, options.lmc)
     subnet = Subnet(fabric=fabric, lid=lid, lmc=lmc)
-    if previous is None or (previous == NO_ROUTE).all():
+    if previous is None or (previous == no_route(previous)).all():
         return subnet
     fitted = subnet.new_tables().lft
     if len(previous) != len(fitted):
@@ -171,7 +172,7 @@ def _route(subnet: Subnet, options: Options) -> Routing:
         add_port_groups(subnet, options, name, tables)
     changed = None
     if subnet.previous is not None:  # entries with a route now that had another one, or none, before
-        changed = int(((tables.lft != subnet.previous) & (tables.lft != NO_ROUTE)).sum())
+        changed = int(((tables.lft != subnet.previous) & (tables.lft != tables.no_route)).sum())
     fabric = subnet.fabric.configured(tables)
     return Routing(fabric=fabric, engine=name, options=options, notes=notes, changed_entries=changed, verdict=verdict)
 
@@ -204,12 +205,12 @@ def _choose_root(subnet: Subnet, before: Routing) -> str:
     return subnet.switch_name(surviving_root(subnet.graph, int(rows[0]), links=int(np.diff(old.graph.first)[top])))
 
 
-def _carried_over(fabric: Fabric, before: Fabric) -> NDArray[np.uint8]:
-    """Return the old forwarding tables in the current rows of the switches; NO_ROUTE for new switches."""
+def _carried_over(fabric: Fabric, before: Fabric) -> NDArray[Any]:
+    """Return the old forwarding tables in the current rows of the switches; `no_route` for new switches."""
     new, old = (each.nodes.guid[each.of_kind(NodeKind.SWITCH)] for each in (fabric, before))
     _, row, old_row = np.intersect1d(new, old, return_indices=True)
     lft = before.tables.lft
-    carried = np.full((len(new), lft.shape[1]), NO_ROUTE, np.uint8)
+    carried = np.full((len(new), lft.shape[1]), before.tables.no_route, lft.dtype)
     carried[row] = lft[old_row]
     return carried
 
@@ -252,16 +253,16 @@ def pick(subnet: Subnet, options: Options) -> tuple[str, Tables, tuple[str, ...]
 
 def add_port_groups(subnet: Subnet, options: Options, engine: str, tables: Tables) -> None:
     """Fill `ar_group` and `ar_ports` of tables made by this engine."""
-    graph = subnet.graph
+    graph, words = subnet.graph, -(-tables.port_numbers // 64)
     if engine in ("fat-tree", "up-down"):
         way = orient(graph, subnet.root(options))
-        masks, group_of = group_next_hops(way.first, way.middle, way.far, way.port, way.from_top)
+        masks, group_of = group_next_hops(way.first, way.middle, way.far, way.port, way.from_top, words)
     elif engine == "min-hop":
-        masks, group_of = group_next_hops(graph.first, graph.first, graph.far, graph.port, np.empty(0, np.int32))
+        masks, group_of = group_next_hops(graph.first, graph.first, graph.far, graph.port, np.empty(0, np.int32), words)
     else:
-        masks, group_of = group_parallel(graph.first, graph.far, graph.port)
+        masks, group_of = group_parallel(graph.first, graph.far, graph.port, words)
     groups = np.unpackbits(masks.view(np.uint8), axis=1, bitorder="little").astype(np.bool_)
-    tables.ar_ports = groups[:, : NO_ROUTE + 1]
+    tables.ar_ports = groups[:, : tables.port_numbers]
     if engine in ("fat-tree", "up-down", "min-hop"):
         away = graph.at[None, :] != np.arange(graph.n_switches)[:, None]
         tables.ar_group[:, graph.lid] = np.where(away, group_of[:, graph.at], -1)

@@ -22,7 +22,6 @@ from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
 from weft.fabric.planes import split_planes
 from weft.fabric.subnets import fingerprint, plugged_router_ports, subnets_of, take_subnet
-from weft.fabric.tables import NO_ROUTE
 from weft.routing.check import TableCheck, TableWalker, check
 from weft.routing.engine import Options
 from weft.routing.kernels import walk
@@ -114,7 +113,7 @@ def check_subnets(fabric: Fabric, *, hosts_only: bool = False) -> SubnetsCheck:
             name = dict(zip(_router_names(like), _router_names(own), strict=True))
             steps |= {name[port]: {name[other] for other in others} for port, others in its_steps.items()}
             continue
-        if not (own.tables.lft != NO_ROUTE).any():
+        if not (own.tables.lft != own.tables.no_route).any():
             own = route(own, Options()).fabric
         verdicts.append(check(own, hosts_only=hosts_only))
         steps |= (its_steps := _router_steps(own))

@@ -26,7 +26,6 @@ from weft.errors import ConfigError, SubnetError
 from weft.fabric.joined_subnets import join_subnets
 from weft.fabric.model import Fabric
 from weft.fabric.planes import expand
-from weft.fabric.tables import NO_ROUTE
 from weft.sim.engine import Options, PlaneChoice, Progress
 from weft.sim.layout.rules import fill_in
 from weft.sim.result import NEVER, Result
@@ -182,7 +181,7 @@ def has_route(whole: Fabric, src: NDArray[np.int32], dst: NDArray[np.int32]) -> 
     if tables.subnet is None:
         return np.ones(len(src), bool)
     row = tables.switch_row[whole.ports.node[whole.ports.peer[src]]]
-    route: NDArray[np.bool_] = (row < 0) | (tables.lft[row, tables.lid[dst]] != NO_ROUTE)
+    route: NDArray[np.bool_] = (row < 0) | (tables.lft[row, tables.lid[dst]] != tables.no_route)
     return route
 
 

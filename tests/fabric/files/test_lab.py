@@ -212,7 +212,7 @@ def test_a_lid_may_be_given_for_each_port(read):
         ("nodes:\n  a: {kind: swich, ports: 3}", 2, "did you mean switch"),
         ("nodes:\n  a: {kind: switch}", 2, "the number of ports"),
         ("nodes:\n  a: {kind: switch, ports: many}", 2, "'many' is not valid; expected a whole number"),
-        ("nodes:\n  a: {kind: switch, ports: 300}", 2, "expected a whole number <= 254"),
+        ("nodes:\n  a: {kind: switch, ports: 2000}", 2, "expected a whole number <= 1024"),
         ("nodes:\n  a: {model: H100}", 2, "this is a gpu"),
         ("nodes:\n  a: {server: host}\n  a: {server: host}", 3, "line 2 has this one"),
         ("nodes:\n  a1..3: {server: host}\n  a2: {server: host}", 3, "a2 is in line 2"),

@@ -128,7 +128,7 @@ def test_a_cable_from_both_ends_and_an_empty_port(read):
         ("#StartDevice,EndDevice,EndPort,LinkType\na,b,Port 1,Data", 1, "StartPort"),
         (SHORT + "a,abra,a,cadabra,Data", 2, "'abra' is not valid; expected a port"),
         (SHORT + "a,Port 1,b,Port 1/2/3/4,Data", 2, "'Port 1/2/3/4' is not valid; expected a port"),
-        (SHORT + "a,Port 0,b,Port 1,Data", 2, "from 1 to 254"),
+        (SHORT + "a,Port 0,b,Port 1,Data", 2, "from 1 to 1024"),
         (SHORT + "a,Port 1,a,Port 1,Data", 2, "between two ports"),
         (SHORT + "a,Port 1,b,Port 1,Data\n\nc,Port 1,b,Port 1,Data", 4, "line 2 has a cable in it"),
         (SHORT + ",Port 1,b,Port 1,Data", 2, "the name of a device"),

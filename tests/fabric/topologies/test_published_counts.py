@@ -63,6 +63,14 @@ def test_fat_trees_hold_k_squared_half_and_k_cubed_quarter_hosts() -> None:
     assert sum(link.count for link in whole.links[1:]) == 131_072
 
 
+def test_64_ports_of_800_gbit_join_131072_nics_of_eight_planes_in_two_tiers() -> None:
+    """K = 512 ports of 100 Gbit/s: K²/2 adapters, and 3K/2 switches in each of eight planes."""
+    tree = summarise(load("fat-tree:hosts=131072,server=host+Thor-Ultra,switch=THU-64x800,planes=8"))
+    assert [tier.switches for tier in tree.tiers] == [8 * 512, 8 * 256]
+    assert [tier.free_ports for tier in tree.tiers] == [0, 0]
+    assert tree.links[1].count == 8 * 131_072
+
+
 def test_the_booster_of_jupiter_has_its_switches_and_ports() -> None:
     """25 groups of 15 leaves, 16 spines and 240 nodes with four ports of 200 Gbit/s: 64 on a leaf, as much goes up."""
     jupiter = "p=16,leaves=15,spines=16,cables=2,h=26,g=25,server=hgx-h100-4,switch=QM9700,speed=2xNDR,uplink=4xNDR"

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from weft.errors import ConfigError
 from weft.fabric import catalog
+from weft.fabric.build import FabricBuilder
 from weft.fabric.kinds import Medium, NodeKind
 from weft.fabric.levels import islands
 from weft.fabric.model import Fabric
@@ -161,8 +162,21 @@ def test_a_fabric_too_large_for_memory_is_refused_before_building(spec):
 
 
 def test_more_ports_than_a_forwarding_table_can_name_are_refused():
-    with pytest.raises(ConfigError, match="radix=255 is more ports than a switch can have: at most 254"):
+    ethernet = {"server": "host+Thor-Ultra", "switch": "THU-64x800"}
+    with pytest.raises(ConfigError, match="radix=255 is more ports than a switch can have: at most 1,024, or 254 of"):
         star(4, radix=255)
+    assert star(4, radix=1024, **ethernet).switches[0].ports[-1].number == 1024
+    with pytest.raises(ConfigError, match="radix=1025 is more ports than a switch can have: at most 1,024, or 254 of"):
+        star(4, radix=1025, **ethernet)
+
+
+def test_a_wide_switch_takes_no_link_of_infiniband():
+    builder = FabricBuilder("wide")
+    switch = builder.add_nodes(NodeKind.SWITCH, ["sw1"], n_ports=255)
+    hosts = builder.add_nodes(NodeKind.HCA, ["h1"], n_ports=1)
+    builder.add_links(hosts, 1, switch, 255, "NDR")
+    with pytest.raises(ConfigError, match=r"sw1 cannot have 255 ports of InfiniBand, .* at most 254"):
+        builder.build()
 
 
 # -- what is asked for is what there is -------------------------------------------------------------------------------

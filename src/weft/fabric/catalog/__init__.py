@@ -327,8 +327,13 @@ def find(name: str) -> Entry:
     """Return the entry with this name, of any kind, ignoring case; or a server template by its path."""
     if is_template_file(name):
         return _read_template(name)
-    is_entry = name.lower() in {entry.name.lower() for entry in entries()}
-    return _pick(entries(), "entry", name, "" if is_entry else _mentions(name))
+    entry = _by_name().get(name, _by_name().get(name.lower()))
+    return _pick(entries(), "entry", name, _mentions(name)) if entry is None else entry
+
+
+@cache
+def _by_name() -> dict[str, Entry]:
+    return {entry.name.lower(): entry for entry in entries()} | {entry.name: entry for entry in entries()}
 
 
 def _mentions(name: str) -> str:
@@ -358,10 +363,12 @@ def by_device_id(vendor_id: int, device_id: int, system: str = "") -> Switch | A
 def cables_for(speed: str, ends: Ends = "any", cages: Collection[str] = ()) -> list[Cable]:
     """Return all cables for this speed between such ends: the cheapest medium first, then the shortest reach.
 
-    `cages` are the connectors of the switches at its ends.
+    `cages` are the connectors of the switches at its ends; cables made for these replace those for any.
     """
     name = parse_label(speed)[0].name
     fitting = [cable for cable in cables() if name in cable.speeds and cable.fits(ends, cages)]
+    if cages and any(cable.cages for cable in fitting):
+        fitting = [cable for cable in fitting if cable.cages]
     if not fitting and any(name in cable.speeds for cable in cables()):
         raise ConfigError(f"the catalog has no {name} cable with plugs for {' and '.join(sorted(set(cages)))} cages")
     if not fitting:

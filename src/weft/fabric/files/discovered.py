@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from weft.errors import ConfigError, FileError
 from weft.fabric import catalog
-from weft.fabric.build import MAX_PORTS, FabricBuilder
+from weft.fabric.build import MAX_INFINIBAND_PORTS, FabricBuilder
 from weft.fabric.files.naming import name_nodes, node_id, system_type
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
@@ -100,8 +100,8 @@ class Discovery:
     def _check_nodes(self) -> None:
         line_of: dict[int, int] = {}
         for node in self.nodes:
-            if node.n_ports > MAX_PORTS:
-                self.refuse(node.line, f"a node of at most {MAX_PORTS} ports")
+            if node.n_ports > MAX_INFINIBAND_PORTS:
+                self.refuse(node.line, f"a node of at most {MAX_INFINIBAND_PORTS} ports")
             if node.guid in line_of:
                 self.refuse(node.line, f"another GUID: the node of line {line_of[node.guid]} has this one")
             line_of[node.guid] = node.line

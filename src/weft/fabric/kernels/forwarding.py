@@ -151,7 +151,7 @@ def next_hop(a, at, sends, dlid, sl, p_key, size_bytes):
     if len(a.switch_info):
         top = min(top, np.int64(a.switch_info[node, 6]) << 8 | a.switch_info[node, 7])
     unicast = dlid < _FIRST_MULTICAST or len(a.switch_info) == 0  # a fabric that is not running may have addresses
-    port = np.int64(a.lft[row, dlid]) if 0 < dlid <= top and unicast else 255
+    port = np.int64(a.lft[row, dlid]) if 0 < dlid <= top and unicast else 0
     out = a.first[node] + port
     if not 0 < port <= a.last_port[node]:
         return at, 0, _NO_ROUTE

@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from weft.errors import ConfigError
 from weft.fabric import catalog
-from weft.fabric.build import MAX_PORTS, FabricBuilder
+from weft.fabric.build import MAX_INFINIBAND_PORTS, MAX_PORTS, FabricBuilder
 from weft.fabric.kinds import NodeKind
 from weft.fabric.model import Fabric
 from weft.fabric.rates import Speed, Technology, parse_label, speeds
@@ -62,8 +62,6 @@ class Builder(FabricBuilder):
         line = parse_label(speed) if speed else None
         self.switch = _find_switch(switch, takes_director) if switch else _choose_switch(line or adapter.line, adapter)
         adapter = plane_adapter(adapter, self.planes)
-        if radix and radix > MAX_PORTS:
-            raise ConfigError(f"{name}: radix={radix} is more ports than a switch can have: at most {MAX_PORTS}")
         split = _split_line(self.switch, switching.get("breakout"))
         if line and split and line != split:
             raise ConfigError(
@@ -73,6 +71,11 @@ class Builder(FabricBuilder):
         if self.planes > 1 and not radix:
             check_planes(self.switch, self.line, self.planes)
         self.radix = radix or self.switch.ports_at(Speed.label(*self.line))
+        if self.radix > self.most_ports:
+            raise ConfigError(
+                f"{name}: radix={radix} is more ports than a switch can have: at most {MAX_PORTS:,}, "
+                f"or {MAX_INFINIBAND_PORTS} of InfiniBand"
+            )
         self.host_line = _host_line(self.line, adapter)
         if line and self.host_line != line:
             fitting = [template.name for template in catalog.servers() if _can(template.adapter, line)]
@@ -92,6 +95,11 @@ class Builder(FabricBuilder):
     def rails(self) -> int:
         """The switch ports of a server: one for each of its compute adapters."""
         return self.template.rails
+
+    @property
+    def most_ports(self) -> int:
+        """The most ports of a switch: port numbers of InfiniBand are bytes."""
+        return MAX_INFINIBAND_PORTS if self.line[0].technology is Technology.INFINIBAND else MAX_PORTS
 
     def check_size(self, switches: int, hosts: int) -> None:
         """Raise ConfigError for a fabric that is too large for memory, before building it."""
@@ -124,7 +132,7 @@ class Builder(FabricBuilder):
     def add_hosts(self, count: int, *, group: ArrayLike = -1) -> NDArray[np.int32]:
         """Add servers of the template; return their compute adapters [server, rail]. Storage adapters have no cable."""
         name = self.template.name
-        plain = "h" if name == "host" else "server" if catalog.is_template_file(name) else name.partition("-")[0]
+        plain = "h" if self.template.box == "host" else "server" if catalog.is_template_file(name) else name.partition("-")[0]
         prefix = "nvl" if self.template.is_rack else plain
         return add_servers(self, self.template.name, number(prefix, count), group=group).compute
 

@@ -27,7 +27,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from weft.errors import ConfigError
-from weft.fabric.build import MAX_PORTS
 from weft.fabric.model import Fabric
 from weft.fabric.topologies.builder import HALL_M, ROW_M, Builder, ServerName, Switching, number
 from weft.fabric.topologies.registry import topology
@@ -182,7 +181,7 @@ def _way_out(builder: Builder, hosts: int, levels: int | None, oversubscription:
     needed = hosts * builder.rails
     if levels in (1, 2) and needed <= _most_ports(builder.radix, oversubscription)[3]:
         return "Leave out levels=."
-    for radix in range(builder.radix + 1, MAX_PORTS + 1):
+    for radix in range(builder.radix + 1, builder.most_ports + 1):
         if needed <= _most_ports(radix, oversubscription)[levels or 3]:
             return f"Use a switch with {radix} ports or more (switch=NAME or radix={radix}), or fewer hosts."
     return "Use fewer hosts."

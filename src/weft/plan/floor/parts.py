@@ -1,7 +1,7 @@
 """The parts to order for the cabling: cables by length, transceivers, fibres by length.
 
 A twin-port cable or a splitter carries two links in one plug. A transceiver at a switch fills a cage of two ports, one
-at an adapter serves one port. Every link between transceivers has its own fibre.
+at an adapter serves one port, in all its planes. Every link between transceivers has its own fibre.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ def _transceivers(cabling: Cabling, entry: Cable, cables: NDArray[np.intp]) -> I
     if entry.transceivers is None:
         return
     slots, at_switch = _ends(cabling, cables)
-    cage = cabling.cage[slots]
+    of_plane_1 = np.where(at_switch, 0, cabling.fabric.ports.number[slots] - 1)  # planes of an adapter have one cage
+    cage = cabling.cage[slots - of_plane_1]
     twin = ~at_switch & (np.bincount(cabling.cage)[cage] > 1)
     at_server = entry.flat_transceiver or entry.transceivers[0]
     names = (entry.transceivers[0], at_server, entry.transceivers[1])

@@ -1,4 +1,4 @@
-"""Port groups, stored once per switch: a mask of ports in four words of 64 bits."""
+"""Port groups, stored once per switch: a mask of ports in words of 64 bits."""
 
 from __future__ import annotations
 
@@ -7,16 +7,14 @@ import numpy as np
 from weft.jit import inlined, kernel
 from weft.routing.kernels.paths import shortest_next_hops, up_down_next_hops
 
-WORDS = 4
-
 
 @kernel
-def group_next_hops(first, middle, far, port, from_top):
+def group_next_hops(first, middle, far, port, from_top, words):
     """Return masks, and int32[switch, target switch] -> row of the mask; with `from_top`, by the up/down rule."""
     n = len(first) - 1
     down, distance, order = np.empty(n, np.int32), np.empty(n, np.int32), np.empty(n, np.int32)
     next_first, next_edge = np.empty(n + 1, np.int32), np.empty(len(far), np.int32)
-    masks, last, before = new_groups(n)
+    masks, last, before = new_groups(n, words)
     group_of = np.full((n, n), -1, np.int32)
     count = 0
     for target in range(n):
@@ -36,11 +34,11 @@ def group_next_hops(first, middle, far, port, from_top):
 
 
 @kernel
-def group_parallel(first, far, port):
+def group_parallel(first, far, port, words):
     """Return masks of the links between the same two switches, and int32[switch, port] -> row of the mask."""
     n = len(first) - 1
-    masks = np.zeros((len(far), WORDS), np.uint64)
-    group_of = np.full((n, 64 * WORDS), -1, np.int32)
+    masks = np.zeros((len(far), words), np.uint64)
+    group_of = np.full((n, 64 * words), -1, np.int32)
     row = np.full(n, -1, np.int32)  # [other switch] -> mask, for the current switch
     count = 0
     for switch in range(n):
@@ -56,9 +54,9 @@ def group_parallel(first, far, port):
 
 
 @inlined
-def new_groups(n):
+def new_groups(n, words):
     """Return empty masks; [switch] -> its newest group; [group] -> the previous one on the same switch."""
-    return np.zeros((max(64, 4 * n), WORDS), np.uint64), np.full(n, -1, np.int32), np.full(max(64, 4 * n), -1, np.int32)
+    return np.zeros((max(64, 4 * n), words), np.uint64), np.full(n, -1, np.int32), np.full(max(64, 4 * n), -1, np.int32)
 
 
 @inlined
@@ -75,7 +73,7 @@ def group_row(switch, edges, port, masks, last, before, count):
     row = last[switch]
     while row != -1:
         same = True
-        for word in range(WORDS):
+        for word in range(masks.shape[1]):
             same = same and masks[row, word] == masks[count, word]
         if same:
             return row, count

@@ -10,7 +10,8 @@ from weft.routing.kernels.paths import UNREACHED
 
 NO_LIST = -1
 _FEW = 8  # candidates that are compared one by one
-_MOST_PORTS = 256  # of a switch: its tables are bytes
+_PORT_BITS = 11
+_MOST_PORTS = 1 << _PORT_BITS
 _LARGEST = np.iinfo(np.int64).max
 
 
@@ -155,11 +156,11 @@ def grow_least_sum(
 
 @inlined
 def first_least(sums, weight):
-    """Return the index of the first least `sums + weight`: the index is the last byte of the number compared."""
+    """Return the index of the first least `sums + weight`: the index is in the last bits of the number compared."""
     least = _LARGEST
     for i in range(len(sums)):
-        least = min(least, ((sums[i] + weight[i]) << 8) + i)
-    return least & 0xFF
+        least = min(least, ((sums[i] + weight[i]) << _PORT_BITS) + i)
+    return least & (_MOST_PORTS - 1)
 
 
 @inlined

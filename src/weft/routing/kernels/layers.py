@@ -22,8 +22,9 @@ NO_EDGE = -1
 @kernel
 def find_edges(first, port, lid, at, lft, via):
     """Fill via[destination, switch] with the edge that the forwarding tables take, NO_EDGE at the destination."""
+    most_ports = 1 + port.max()
     for switch in range(len(first) - 1):
-        edge_at = np.full(256, NO_EDGE, np.int32)
+        edge_at = np.full(most_ports, NO_EDGE, np.int32)
         for edge in range(first[switch], first[switch + 1]):
             edge_at[port[edge]] = edge
         for index in range(len(lid)):

@@ -46,7 +46,7 @@ def add_trees(lft, far, senders, host, leaf, lid, paths, load):
     Switches pass their load on in the order of the tree to the first LID of a leaf. Trees to its other LIDs mostly have
     the same order; a load that comes to a switch that has passed on already is followed by itself.
 
-    lft      uint8[switch, lid] -> port
+    lft      [switch, lid] -> port
     far      int32[switch, port] -> next switch; NO_CABLE, or for other ends NO_CABLE - 1 - slot
     senders  float64[switch] -> hosts on it
     host     [host] -> slot; leaf: its switch; lid: its first LID; paths: number of its LIDs
@@ -55,7 +55,7 @@ def add_trees(lft, far, senders, host, leaf, lid, paths, load):
     """
     n, last = len(far), far.shape[1] - 1
     amount, order, place = np.empty(n), np.empty(n, np.int64), np.empty(n, np.int64)
-    routes = np.empty((_LIDS, n), np.uint8)  # the entries of some LIDs: a cache line of each table
+    routes = np.empty((_LIDS, n), lft.dtype)  # the entries of some LIDs: a cache line of each table
     read, ordered_for = -1, -1  # first of these LIDs; leaf of the order
     for index in range(len(host)):
         arrived = NO_CABLE - 1 - host[index]

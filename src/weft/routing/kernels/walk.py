@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from weft.fabric.tables import NO_ROUTE
+from weft.fabric.tables import NO_ROUTE, WIDE_NO_ROUTE
 from weft.jit import inlined, kernel
 
 ARRIVED, NO_ENTRY, ASTRAY, DROPPED, LOOP = 0, 1, 2, 3, 4  # results of a walk
@@ -38,7 +38,7 @@ def walk_all(
 
     edge_at  int32[switch, port] -> edge, -1 if the port leads to no other switch
     weight   int64[source] -> number of its ports; own: int32[destination] -> the source that contains it
-    routes   uint8[lid, switch] -> output port; path_sl the same, or empty for SL 0
+    routes   [lid, switch] -> output port; path_sl uint8, the same, or empty for SL 0
     reply_sls  uint16[switch, source] -> mask of the SLs of requests from the switch to this source, or empty
     depends  uint8[edge * n_vls, ...]: bit (port * n_vls + VL) is set if a channel waits for that one
     ends     int64[5]: pairs by result; hops int64[switch + 1]: pairs that arrive, by links between switches
@@ -54,6 +54,7 @@ def walk_all(
     for position in range(len(cycle)):
         place[cycle[position]] = position
     failed = (-1, -1, ARRIVED)
+    no_route = NO_ROUTE if routes.itemsize == 1 else WIDE_NO_ROUTE
     for index in range(len(lid)):
         to = lid[index]
         for source_index in range(len(source)):
@@ -78,7 +79,7 @@ def walk_all(
                 while True:
                     port = np.int64(routes[to, switch])
                     if port >= ports[switch]:
-                        finish = NO_ENTRY if port == NO_ROUTE else ASTRAY
+                        finish = NO_ENTRY if port == no_route else ASTRAY
                         break
                     vl = vl_of(sl2vl, first_pair, ports, switch, in_port, port, sl)
                     if vl == DROP and port != 0:

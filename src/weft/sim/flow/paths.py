@@ -9,9 +9,10 @@ engine, so both take the same path with the same seed.
 from __future__ import annotations
 
 from weft.fabric.kernels.forwarding import MOST_HOPS
+from weft.fabric.tables import NO_ROUTE, WIDE_NO_ROUTE
 from weft.jit import lean_kernel, part
 from weft.sim.layout.records import NONE, Selection
-from weft.sim.packet.switch import NO_ROUTE, hash_flow
+from weft.sim.packet.switch import hash_flow
 
 LOST = -1  # returned instead of a number of links: there is no route
 
@@ -35,7 +36,7 @@ def _choices(n, switch, lid, hashed):
 def _port(n, switch, lid, at):
     """Return the port at an index in a group; NONE if it has no route or no peer."""
     number = n.lft[switch, lid] if at < 0 else n.group_ports[at]
-    if number == NO_ROUTE:
+    if number == (NO_ROUTE if n.lft.itemsize == 1 else WIDE_NO_ROUTE):
         return NONE
     port = n.first[switch] + number
     return port if n.peer[port] >= 0 else NONE

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from weft.errors import ConfigError
 from weft.fabric.kernels.forwarding import MOST_HOPS
-from weft.fabric.tables import NO_ROUTE
 from weft.sim.layout.posting import Posting
 from weft.sim.layout.records import NONE, Records, records
 from weft.sim.layout.wiring import Wiring
@@ -156,10 +155,10 @@ class _TreeBuilder:
 
     def _ports_to(self, at: Any, switch: Any) -> Any:
         """Return the port of each switch on the way to another one; NONE without a route."""
-        wiring = self._wiring
+        wiring, tables = self._wiring, self._wiring.fabric.tables
         slot = wiring.fabric.first_port[wiring.switch_nodes]
-        number = wiring.fabric.tables.lft[at, wiring.fabric.tables.lid[slot][switch]].astype(np.int64)
-        return np.where(number == NO_ROUTE, NONE, wiring.port_of_slot[slot][at] + number)
+        number = tables.lft[at, tables.lid[slot][switch]].astype(np.int64)
+        return np.where(number == tables.no_route, NONE, wiring.port_of_slot[slot][at] + number)
 
     def _next(self, at: Any, switch: Any) -> Any:
         port = self._ports_to(at, switch)

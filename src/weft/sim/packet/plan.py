@@ -269,7 +269,7 @@ def _run(wiring: Wiring, posting: Posting, options: Options, rules: Rules, n_vls
     run.losses = can_lose(wiring, options, rules)
     run.random = 1 + (options.seed * 7_919 + 12_345) % 2_147_483_646
     ports.clean_bytes = np.random.default_rng(options.seed).exponential(ports.bytes_per_error)
-    run.left = len(posting.messages)
+    run.left, run.no_route = len(posting.messages), wiring.fabric.tables.no_route
     run.ack_every, run.ack_size = 2, posting.ack_size
     run.agenda_room = ROOM * (1 + int(np.diff(posting.successor_first).max(initial=0)))
     rc_timeout_ps = 4_096_000 << options.ack_timeout_exponent
@@ -282,9 +282,8 @@ def _choices(
 ) -> tuple[Records, NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]:
     """Return [switch, lid] -> port number or choice; [switch] -> its first choice; [choice + 1] -> first port; ports.
 
-    One byte per destination, since every packet reads this table. Multicast packets have LID 0 and find port 0 there,
-    which
-    leads nowhere.
+    One byte per destination, since every packet reads this table; two with more ports. Multicast packets have LID 0 and
+    find port 0 there, which leads nowhere.
     """
     tables = fabric.tables
     nothing = np.zeros(1, np.int32)
@@ -294,12 +293,15 @@ def _choices(
         return lft, nothing, nothing, nothing
     if picks <= Selection.DETOUR:
         return tables.lft if "lft" in vars(tables) else np.zeros((1, 1), np.uint8), nothing, nothing, nothing
-    n_groups, n_numbers = len(tables.ar_ports), NO_ROUTE + 1
+    n_groups = len(tables.ar_ports)
+    numbers = np.arange(tables.port_numbers + (tables.no_route != NO_ROUTE))
+    numbers[-1] = tables.no_route
     group, number = np.nonzero(tables.ar_ports)
     # including single ports
-    size = np.concatenate((np.bincount(group, minlength=n_groups), np.ones(n_numbers, np.int64)))
-    members = np.concatenate((number, np.arange(n_numbers))).astype(np.int32)
-    leads_to = np.where(tables.ar_group >= 0, tables.ar_group, n_groups + tables.lft.astype(np.int32))
+    size = np.concatenate((np.bincount(group, minlength=n_groups), np.ones(len(numbers), np.int64)))
+    members = np.concatenate((number, numbers)).astype(np.int32)
+    single = np.minimum(tables.lft.astype(np.int32), len(numbers) - 1)
+    leads_to = np.where(tables.ar_group >= 0, tables.ar_group, n_groups + single)
     leads_to[:, 0] = n_groups
     table = np.empty(leads_to.shape, np.int16)
     chosen = []

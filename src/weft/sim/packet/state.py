@@ -153,7 +153,7 @@ BUFFER = np.dtype(
         ("cut_in", np.int8),  # packets arrive head first (cut-through)
         # bits: LOSSY, the cable has bit errors or is cut now; ONE_READ, packets leave one at a time: `inputs`; CAPTURED
         ("extra", np.int8),
-        ("number", np.uint8),  # of the port
+        ("number", np.int16),  # of the port
     ],
     align=True,
 )
@@ -270,6 +270,7 @@ RUN = np.dtype(
         ("vl_bits", np.int32),  # its logarithm
         ("flow", np.int32),
         ("selection", np.int32),
+        ("no_route", np.int32),  # the number in forwarding tables that means no route
         ("detour", np.int8),
         ("ends_in_group", np.int8),  # as in `weft.routing.detours`
         ("in_first_group", np.int8),

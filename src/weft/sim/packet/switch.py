@@ -22,7 +22,6 @@ from weft.sim.packet.policies.ecmp import choose as ecmp
 from weft.sim.packet.policies.spray import choose as spray
 from weft.sim.packet.state import Carries, PacketEvent, UetAction
 
-NO_ROUTE = 255
 NO_PORT, DROPPED = -2, -3  # returned instead of a port
 # Policies compiled into this kernel, since every packet calls them; `run.policy` is an index here, or an address.
 OWN_POLICIES = (None, adaptive, ecmp, spray)
@@ -333,7 +332,7 @@ def on_packet_at_switch(s, in_queue_index, packet_index):
         in_number = 0  # the port of the switch itself
     number = pick_port(s, switch, first, packet_index)
     out = first + number
-    if number == NO_ROUTE or s.ports[out].peer < 0:
+    if number == run.no_route or s.ports[out].peer < 0:
         return NO_PORT
     queue_index = out if run.n_vls == 1 else out_queue(s, switch, in_number, number, out, packet.sl)
     return forward(s, in_queue_index, queue_index, out, packet_index)
