@@ -82,10 +82,12 @@ def test_the_order_of_media_is_the_order_of_prices() -> None:
     """`cable_for` goes by medium: a link of short copper is not dearer than one of optics."""
     prices = read_prices()
     for line in speeds():
-        result = sorted((one for one in catalog.cables() if line.name in one.speeds), key=lambda one: one.medium)
-        bands = [(price.low_usd, price.high_usd) for one in result if (price := prices.link(one))]
-        assert bands == sorted(bands)
-        assert [high for _, high in bands] == sorted(high for _, high in bands)
+        of_speed = [one for one in catalog.cables() if line.name in one.speeds]
+        for cages in {one.cages for one in of_speed}:  # those for a cage replace those for any
+            result = sorted((one for one in of_speed if one.cages == cages), key=lambda one: one.medium)
+            bands = [(price.low_usd, price.high_usd) for one in result if (price := prices.link(one))]
+            assert bands == sorted(bands)
+            assert [high for _, high in bands] == sorted(high for _, high in bands)
 
 
 @pytest.mark.parametrize("name", ["dgx-a100", "dgx-h100", "dgx-h200", "dgx-b200", "host"])

@@ -132,8 +132,8 @@ class Builder(FabricBuilder):
     def add_hosts(self, count: int, *, group: ArrayLike = -1) -> NDArray[np.int32]:
         """Add servers of the template; return their compute adapters [server, rail]. Storage adapters have no cable."""
         name = self.template.name
-        plain = "h" if self.template.box == "host" else "server" if catalog.is_template_file(name) else name.partition("-")[0]
-        prefix = "nvl" if self.template.is_rack else plain
+        plain = "server" if catalog.is_template_file(name) else name.partition("-")[0]
+        prefix = "nvl" if self.template.is_rack else "h" if self.template.box == "host" else plain
         return add_servers(self, self.template.name, number(prefix, count), group=group).compute
 
     def add_leaves(
