@@ -47,7 +47,7 @@ def list_scenarios(name: str | None = None, /, *, form: Form = TABLES) -> None:
     ----------
     name
         A scenario: qos, incast, bad-link, bad-cable, ib-vs-ethernet, gpudirect, real-jobs, real-workloads,
-        mpi-allreduce, cable-plan, sm-faults, sm-failover or tenants.
+        mpi-allreduce, cxl-or-rdma, converged, cable-plan, sm-faults, sm-failover or tenants.
     """
     if name is not None:
         raise UnknownName("scenario", name, SCENARIOS)

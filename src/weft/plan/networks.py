@@ -45,6 +45,7 @@ class Network:
     cabling: Cabling
     bill: Bill
     first_rack: int  # those from here on are new
+    switch: str = ""  # the model of its switches
 
     @property
     def racks(self) -> Racks:
@@ -99,6 +100,20 @@ def plan_storage(racks: Racks, interconnect: catalog.Interconnect, *, servers: i
     network = _join("storage", racks, interconnect, ends, prices)
     item = Item(kind="server", name="storage server", count=servers)
     return replace(network, bill=replace(network.bill, servers=(item,)))
+
+
+def plan_compute(racks: Racks, interconnect: catalog.Interconnect, *, storage_servers: int, prices: Prices) -> Network:
+    """Return one fat tree that joins the compute ports of a plan's servers, and so many storage servers."""
+    box, names = [], []
+    for index in np.flatnonzero(racks.tier == 0).tolist():
+        ports = catalog.server(racks.models[index]).compute
+        box += [index] * len(ports)
+        names += [f"{racks.boxes[index]}/{port}" for port in ports]
+    stores = [f"storage{n}" for n in range(1, storage_servers + 1)]
+    box += np.repeat(len(racks.boxes) + np.arange(storage_servers), STORAGE_PORTS).tolist()
+    names += [f"{store}/port{n}" for store in stores for n in range(1, STORAGE_PORTS + 1)]
+    ends = _Ends(box=np.array(box), names=names, boxes=stores, height_u=STORAGE_U)
+    return _join("compute", racks, interconnect, ends, prices)
 
 
 def _storage_ports(model: str) -> list[str]:
@@ -184,7 +199,7 @@ def _join(
     items = tuple(item for item in bill.items if item.kind != "adapter")
     bill = Bill(items=items, gpus=0, links=len(cabling))
     first = len((behind or racks).names)
-    return Network(name=name, spec=spec, cabling=cabling, bill=bill, first_rack=first)
+    return Network(name=name, spec=spec, cabling=cabling, bill=bill, first_rack=first, switch=interconnect.switch)
 
 
 def _renamed(fabric: Fabric, network: str, ports: Sequence[str]) -> Fabric:

@@ -37,6 +37,7 @@ _OWN = {
     "mpi-allreduce": "MPI_Allreduce thousands of times a second: does latency dominate, and on which network?",
     "inference-fabric": "Models are served: which services send nothing between servers, and which need RDMA?",
     "cxl-or-rdma": "Memory of a CXL device or pool, or of another host by RDMA: which wins at which size?",
+    "converged": "One network for compute and storage, or two: what do lanes cost and what does the bill say?",
     "cable-plan": "Switches at the wrong end of the row: how many optical cables is that, and how many dollars?",
     "sm-faults": "Every cable and every switch fails once: how does the subnet manager recover?",
     "sm-failover": "The subnet manager is killed: what goes on, what stops, and for how long?",
