@@ -1,79 +1,30 @@
-"""The service's tests on PostgreSQL from Debian's package."""
+"""The service's tests and those of the history on PostgreSQL from Debian's package."""
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
-import sys
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
-from tests.interop.conftest import find_module, find_peer
-from tests.patience import PATIENCE_S
+from tests.interop.postgresql import postgresql, run_tests
 
 pytestmark = [pytest.mark.slow, pytest.mark.interop]
-_USER = "postgres"  # a server of PostgreSQL does not run as root
 # All SQL is in store.py, schema.py and backup.py, and these tests execute each of its statements. One REST call and a
 # user's tokens cover the layers above.
 _TESTS = (
-    "test_ledger.py",
-    "test_audit.py",
-    "test_schema.py",
-    "test_backup.py",
-    "test_app.py::test_a_partition_is_created_read_and_deleted",
-    "test_app.py::test_a_hanging_fabric_delays_only_requests_that_need_it",
-    "test_access.py::test_a_users_own_tokens_follow_its_role_and_end_with_it",
+    "serve/test_ledger.py",
+    "serve/test_audit.py",
+    "serve/test_schema.py",
+    "serve/test_backup.py",
+    "serve/test_app.py::test_a_partition_is_created_read_and_deleted",
+    "serve/test_app.py::test_a_hanging_fabric_delays_only_requests_that_need_it",
+    "serve/test_access.py::test_a_users_own_tokens_follow_its_role_and_end_with_it",
 )
 
 
-@pytest.fixture
-def server(tmp_path_factory) -> Iterator[str]:
-    """The URL of a database."""
-    find_module("psycopg")
-    programs = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
-    initdb = str(programs[-1]) if programs else find_peer("initdb")
-    folder = Path(subprocess.check_output(["mktemp", "-d", "/tmp/weft-postgres-XXXXXX"], text=True).strip())
-    is_root = os.geteuid() == 0
-    if is_root:
-        shutil.chown(folder, _USER)
-    data = folder / "data"
-
-    def run(*command: str) -> None:
-        options = {"user": _USER, "group": _USER, "extra_groups": []} if is_root else {}
-        with (folder / "log").open("ab") as log:
-            subprocess.run(command, cwd="/", stdout=log, stderr=log, check=True, timeout=PATIENCE_S, **options)
-
-    control = [str(Path(initdb).with_name("pg_ctl")), "-D", str(data), "-w", "-t", str(int(PATIENCE_S))]
-    try:
-        run(initdb, "-D", str(data), "-A", "trust", "-U", "weft", "--no-sync", "-E", "UTF8")
-        run(*control, "-o", f"-k {folder} -c listen_addresses='' -F", "-l", str(folder / "server.log"), "start")
-        try:
-            yield f"postgresql://weft@/postgres?host={folder}"
-        finally:
-            run(*control, "-m", "immediate", "stop")
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+def test_the_tests_of_the_service_pass_on_postgresql():
+    with postgresql() as server:
+        run_tests(server, *_TESTS)
 
 
-def test_the_tests_of_the_service_pass_on_postgresql(server):
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-p",
-            "no:cacheprovider",
-            *(f"tests/serve/{name}" for name in _TESTS),
-        ],
-        cwd=Path(__file__).parents[2],
-        env={**os.environ, "WEFT_TEST_POSTGRESQL": server},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-1000:]
-    assert " passed" in done.stdout
-    assert "skipped" not in done.stdout
+def test_the_tests_of_the_history_pass_on_postgresql():
+    """A writer that is killed is among them, and a database that stays small."""
+    with postgresql() as server:
+        run_tests(server, "twin/test_history.py")

@@ -2,32 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import uuid
-from pathlib import Path
-
 import pytest
+from tests.databases import empty_database
 
 
 @pytest.fixture
 def database(tmp_path) -> str:
     """The URL of an empty database."""
-    return _empty(tmp_path, "ledger")
+    return empty_database(tmp_path, "ledger")
 
 
 @pytest.fixture
 def other_database(tmp_path) -> str:
     """The URL of another one."""
-    return _empty(tmp_path, "other")
-
-
-def _empty(folder: Path, name: str) -> str:
-    server = os.environ.get("WEFT_TEST_POSTGRESQL")  # the URL of a database
-    if not server:
-        return f"sqlite:///{folder}/{name}.db"
-    import psycopg
-
-    schema = f"test_{uuid.uuid4().hex}"  # PostgreSQL makes a database by copying a thousand files
-    with psycopg.connect(server, autocommit=True) as connection:
-        connection.execute(f"CREATE SCHEMA {schema}")
-    return f"{server}&options=-csearch_path%3D{schema}"
+    return empty_database(tmp_path, "other")
