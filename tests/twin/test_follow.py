@@ -279,7 +279,7 @@ def test_a_file_is_refused_with_contents_that_it_does_not_have(tmp_path, monkeyp
     damaged = tmp_path / "damaged.db_csv"
     damaged.write_text("START_NODES\n")
     for words, reason in (
-        ((str(path), "--policy", str(tmp_path / "policy.toml")), "needs --tables"),
+        ((str(path), "--policy", str(tmp_path / "policy.toml")), "needs a running subnet or --tables"),
         ((str(path), "--lab", "x"), "use SPEC or a running subnet"),
         (("--tables", str(path)), "--tables needs SPEC"),
         ((str(damaged),), "damaged.db_csv:1: "),

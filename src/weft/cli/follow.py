@@ -36,6 +36,8 @@ def follow(
     /,
     *,
     tables: File = None,
+    ufm: str = "",
+    ufm_ca: File = None,
     database: Database = _DATABASE,
     every: float = 1.0,
     times: Whole = 0,
@@ -57,6 +59,10 @@ def follow(
         A file of ibnetdiscover, ibdiagnet (db_csv) or OpenSM, instead of a running subnet.
     tables
         Forwarding tables dumped by OpenSM or ibdiagnet, of this file: a folder, or one file of routes.
+    ufm
+        The address of UFM, https://ufm.example, instead. Set WEFT_UFM_TOKEN, or WEFT_UFM_USER and WEFT_UFM_PASSWORD.
+    ufm_ca
+        CA file for UFM's certificate. [this machine's CAs]
     every
         Seconds between two polls; a trap of a port's change starts one at once.
     times
@@ -82,7 +88,12 @@ def follow(
     expected = _read_expected(plan, tenants, policy)
     with ExitStack() as opened:
         history = opened.enter_context(closing(History(database)))
-        source, wait = _open_source(opened, spec, tables, expected, subnet)
+        if ufm:
+            source, wait = _open_ufm(ufm, ufm_ca, expected, bool(spec or tables) or subnet != THE_LAB), _sleep
+        elif ufm_ca is not None:
+            raise ConfigError("--ufm-ca needs --ufm")
+        else:
+            source, wait = _open_source(opened, spec, tables, expected, subnet)
         follower = Follower(source, history, expected=expected)
         if listen:
             opened.enter_context(_serve_metrics(listen, follower))
@@ -116,6 +127,16 @@ def _open_source(
     return RunningSubnet(poller), opened.enter_context(TrapListener(subnet.attach)).wait
 
 
+def _open_ufm(url: str, ca_file: Path | None, expected: Expected | None, has_another: bool) -> Source:
+    from weft.cli.tenant_drivers import connect_ufm
+    from weft.twin.ufm_source import Ufm
+
+    if has_another:
+        raise ConfigError("use --ufm alone: not with SPEC, --tables, --lab, --ibsim, --umad or --at")
+    _check_expected_of_files(expected, None)
+    return Ufm(connect_ufm(url, ca_file))
+
+
 def _sleep(seconds: float) -> frozenset[int]:
     time.sleep(max(seconds, 0.0))
     return frozenset()
@@ -126,10 +147,10 @@ def _check_expected_of_files(expected: Expected | None, tables: Path | None) -> 
     if expected is None:
         return
     if expected.tenants is not None:
-        raise ConfigError("--tenants needs a running subnet: files have no P_Keys")
+        raise ConfigError("--tenants needs a running subnet: files and UFM's ports have no P_Keys")
     policy = expected.policy
     if policy is not None and (policy.steady or policy.proved) and tables is None:
-        raise ConfigError("--policy with steady or proved needs --tables: the file has no forwarding tables")
+        raise ConfigError("--policy with steady or proved needs a running subnet or --tables: forwarding tables")
 
 
 def _read_expected(plan: str, tenants: Path | None, policy: Path | None) -> Expected | None:
