@@ -269,7 +269,7 @@ def test_files_are_read_again_when_they_change_and_damaged_ones_are_reported(tmp
     (line,) = _poll(follower)
     assert line.endswith("errors leaf1/2: new, symbol_error 9")
     path.unlink()
-    assert "no such file" in _poll(follower)[0]
+    assert "cannot read the file, trying again: there is neither a file nor" in _poll(follower)[0]
 
 
 def test_a_file_is_refused_with_contents_that_it_does_not_have(tmp_path, monkeypatch, capsys):

@@ -17,11 +17,12 @@ from cyclopts import Parameter
 from weft.cli.arguments import NAMES_FILE, TABLES, File, Form, Whole
 from weft.cli.output import console, print_data, table
 from weft.cli.subnets import THE_LAB, Subnet
-from weft.errors import ConfigError, FileError, SubnetError
+from weft.errors import ConfigError, SubnetError
 
 if TYPE_CHECKING:
     from weft.monitor.listen import Listener
     from weft.twin.deviations import Expected
+    from weft.twin.facts import Facts
     from weft.twin.follow import Follower
     from weft.twin.history import Difference, History
     from weft.twin.source import Source
@@ -45,6 +46,7 @@ def follow(
     plan: Annotated[str, NAMES_FILE] = "",
     tenants: File = None,
     policy: File = None,
+    scheduler: str = "",
     listen: str = "",
     subnet: Subnet = THE_LAB,
 ) -> None:
@@ -75,6 +77,8 @@ def follow(
         The intent of tenants, in TOML.
     policy
         The routing policy, in TOML: managers, steady, proved.
+    scheduler
+        Source of the running jobs: `slurm`, by squeue, or a file that another scheduler writes. [a lab's load]
     listen
         Address and port of `/metrics`, 127.0.0.1:9316. [none]
     """
@@ -94,7 +98,8 @@ def follow(
             raise ConfigError("--ufm-ca needs --ufm")
         else:
             source, wait = _open_source(opened, spec, tables, expected, subnet)
-        follower = Follower(source, history, expected=expected)
+        read_jobs = _find_jobs(scheduler, None if spec or ufm else subnet)
+        follower = Follower(source, history, expected=expected, read_jobs=read_jobs)
         if listen:
             opened.enter_context(_serve_metrics(listen, follower))
         with suppress(KeyboardInterrupt):
@@ -135,6 +140,17 @@ def _open_ufm(url: str, ca_file: Path | None, expected: Expected | None, has_ano
         raise ConfigError("use --ufm alone: not with SPEC, --tables, --lab, --ibsim, --umad or --at")
     _check_expected_of_files(expected, None)
     return Ufm(connect_ufm(url, ca_file))
+
+
+def _find_jobs(scheduler: str, subnet: Subnet | None) -> Callable[[], Facts]:
+    """Return the function that reads the running jobs."""
+    from weft.twin.jobs import read_file, read_load, read_slurm
+
+    if scheduler == "slurm":
+        return read_slurm
+    if scheduler:
+        return lambda: read_file(Path(scheduler))
+    return lambda: read_load(subnet.jobs() if subnet is not None else [])
 
 
 def _sleep(seconds: float) -> frozenset[int]:
@@ -192,7 +208,7 @@ def _poll(follower: Follower, changed: frozenset[int] = frozenset()) -> list[str
     """Return the changes of a poll as lines; after the first poll, also the reason that it failed."""
     try:
         return [f"{_stamp(each.at_s)} {each}" for each in follower.poll(changed)]
-    except (SubnetError, FileError) as error:
+    except (SubnetError, ConfigError) as error:
         if follower.fabric is None:
             raise
         problem = "no answer" if isinstance(error, SubnetError) else "cannot read the file"

@@ -22,9 +22,11 @@ class Follower:
         history: History,
         *,
         expected: Expected | None = None,
+        read_jobs: Callable[[], Facts] = Facts,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._source, self._history, self._clock = source, history, clock
+        self._read_jobs = read_jobs
         self._comparison = None if expected is None else Comparison(expected)
         self._version, self._facts = 0, Facts()  # of the source
         self.fabric: Fabric | None = None  # as of the last poll, with forwarding tables and P_Keys
@@ -52,7 +54,7 @@ class Follower:
             self._version, self._facts = self._source.version, read_facts(fabric)
         ports = self._source.read_ports(is_urgent=bool(changed))
         deviations = {} if self._comparison is None else self._comparison.compare(fabric, at_s)
-        differences = self._history.record(at_s, self._facts | ports | deviations)
+        differences = self._history.record(at_s, self._facts | ports | deviations | self._read_jobs())
         self.fabric, self.deviations = fabric, deviations
         self.changes.update(each.kind for each in differences)
         self.polls, self.polled_at_s, self.poll_s = self.polls + 1, at_s, time.monotonic() - begin_s
