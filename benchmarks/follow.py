@@ -141,7 +141,7 @@ def middle_cable(spec: str) -> str:
 
 
 def pull(subnet: Subnet, follower: Follower, cable: str, *, with_traps: bool) -> Row:
-    """Pull a cable; return the seconds and polls until the history says so. Put it back."""
+    """Pull a cable; return the seconds and polls until the history has it. Put it back."""
     entry = registry.find(subnet.lab)
     with closing(subnet.attach()), TrapListener(subnet.attach) as traps:
         time.sleep(3.0)  # for the subscription

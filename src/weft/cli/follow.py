@@ -60,7 +60,7 @@ def follow(
     spec
         A file of ibnetdiscover, ibdiagnet (db_csv) or OpenSM, instead of a running subnet.
     tables
-        Forwarding tables dumped by OpenSM or ibdiagnet, of this file: a folder, or one file of routes.
+        Forwarding tables dumped by OpenSM, the present ones of a file: a folder, or one file of routes.
     ufm
         The address of UFM, https://ufm.example, instead. Set WEFT_UFM_TOKEN, or WEFT_UFM_USER and WEFT_UFM_PASSWORD.
     ufm_ca
@@ -92,10 +92,11 @@ def follow(
     expected = _read_expected(plan, tenants, policy)
     with ExitStack() as opened:
         history = opened.enter_context(closing(History(database)))
-        if ufm:
-            source, wait = _open_ufm(ufm, ufm_ca, expected, bool(spec or tables) or subnet != THE_LAB), _sleep
-        elif ufm_ca is not None:
+        if ufm_ca is not None and not ufm:
             raise ConfigError("--ufm-ca needs --ufm")
+        wait: Callable[[float], frozenset[int]] = _sleep
+        if ufm:
+            source = _open_ufm(ufm, ufm_ca, expected, bool(spec or tables) or subnet != THE_LAB)
         else:
             source, wait = _open_source(opened, spec, tables, expected, subnet)
         read_jobs = _find_jobs(scheduler, None if spec or ufm else subnet)

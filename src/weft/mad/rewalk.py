@@ -4,8 +4,8 @@
 
 A link that ended is removed at both ends, a new one is followed to its node, and the nodes at its ends are read too.
 Nodes that no cable connects to ours any more are removed. The result is that of a whole walk, in its order and with its
-paths, if nothing else changed. A node is read after those on the path to it: when a link is down, the switch before it
-says so, and no MAD is sent into it. Silence and contradictions are left to a whole walk, which names them.
+paths, if nothing else changed. A node is read after those on the path to it: the switch before a link that is down
+reports it, and no MAD is sent into it. Silence and contradictions are left to a whole walk, which names them.
 """
 
 from __future__ import annotations

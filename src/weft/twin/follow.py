@@ -28,7 +28,7 @@ class Follower:
         self._source, self._history, self._clock = source, history, clock
         self._read_jobs = read_jobs
         self._comparison = None if expected is None else Comparison(expected)
-        self._version, self._facts = 0, Facts()  # of the source
+        self._version, self._facts = 0, Facts()  # facts, as the source had them
         self.fabric: Fabric | None = None  # as of the last poll, with forwarding tables and P_Keys
         self.deviations: Mapping[Subject, str] = {}  # from the intent
         self.changes: Counter[str] = Counter()  # since the start, by kind

@@ -65,7 +65,7 @@ class Model:
         self._due = np.zeros(0, np.uint64)  # GUIDs of nodes whose contents this refresh reads
         self._read_at: dict[int, int] = {}  # node GUID -> the refresh that read its contents
         self._changed_at, self._changed_s = 0, -SETTLE_S  # the refresh that saw the last change, and its time
-        self._turn, self._turned_s = 0, 0.0  # of the links, and its time
+        self._turn, self._turned_s = 0, 0.0  # turn of the links, and its time
         self.version = 0
         self.whole_walks = 0
 

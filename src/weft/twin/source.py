@@ -24,13 +24,16 @@ from weft.twin.facts import Facts, error_facts
 from weft.twin.model import Model
 
 _REST = 4  # pause between two readings of counters, in durations of a reading
-_PUT_OFF_S = 5.0  # of counters, while traps come
+_PUT_OFF_S = 5.0  # counters wait so long while traps come
 
 
 class Source(Protocol):
     """A subnet that can be read again and again."""
 
-    version: int  # grows with each difference of the fabric
+    @property
+    def version(self) -> int:
+        """Return a number that grows with each difference of the fabric."""
+        ...
 
     def refresh(self, changed: Collection[int] = ()) -> Fabric:
         """Return the fabric of the present with its tables. `changed` are LIDs that traps named."""

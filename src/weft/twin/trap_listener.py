@@ -29,7 +29,7 @@ _MOST = 4096  # LIDs that wait; polls find what others name
 _TURN_S = 0.1
 _RENEWED_S = 60.0  # a restarted subnet manager has no subscriptions
 _AGAIN_S = 5.0  # after a failure
-_SETTLE_S = 0.02  # where one link falls others often follow
+_SETTLE_S = 0.02  # other links often fall with the first
 
 
 class TrapListener:

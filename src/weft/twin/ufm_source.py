@@ -61,7 +61,8 @@ def read_ports(ports: Any, url: str) -> Fabric:
         numbers[guid] = max(numbers.get(guid, 0), number)
     index = {guid: node for node, guid in enumerate(numbers)}
     nodes: dict[int, NodeRecord] = {}
-    records, claims = {}, list[Claim]()
+    records: dict[tuple[int, int], PortRecord] = {}
+    claims: list[Claim] = []
     for line, (port, (guid, number)) in enumerate(zip(ports, places, strict=True), 1):
         nodes.setdefault(guid, _node(port, guid, numbers[guid], line))
         is_switch = nodes[guid].kind == NodeKind.SWITCH

@@ -91,7 +91,7 @@ class Answer:
     jobs: tuple[JobRates, ...]
     busiest: tuple[BusyLink, ...]
     new_hosts: int = 0  # host ports of new servers
-    partitions: PartitionChange | None = None  # of another intent
+    partitions: PartitionChange | None = None  # changed pairs, if another intent is given
 
     @property
     def is_safe(self) -> bool:
