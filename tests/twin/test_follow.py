@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 import sys
+import time
 import zlib
 from dataclasses import replace
 
@@ -289,3 +290,33 @@ def test_a_file_is_refused_with_contents_that_it_does_not_have(tmp_path, monkeyp
         with pytest.raises(SystemExit) as ended:
             main()
         assert (ended.value.code, reason in capsys.readouterr().err) == (2, True)
+
+
+def test_counters_are_read_without_another_walk(lab):
+    """The model has just walked what changed."""
+    carrier = IbsimCarrier("h2", lab.sockname)
+    poller = Poller(carrier)
+    poller._walk = refuse  # type: ignore[method-assign]
+    source = RunningSubnet(poller)
+    follower = Follower(source, History("sqlite://"))
+    follower.poll()
+    assert len(source._reading.ports) == len(follower.fabric.ports)
+    lab.break_cable("h9/1")
+    source._due_s = 0.0
+    follower.poll()
+    carrier.close()
+    assert len(source._reading.ports) == len(follower.fabric.ports) < len(lab.fabric.ports)
+
+
+def test_traps_put_off_the_counters_for_a_while(lab):
+    carrier = IbsimCarrier("h2", lab.sockname)
+    poller = Poller(carrier)
+    source = RunningSubnet(poller)
+    source.refresh()
+    source._due_s = time.monotonic() - 1
+    assert source.read_errors(is_urgent=True) == {}
+    assert source._reading is None
+    source._due_s = time.monotonic() - 6
+    source.read_errors(is_urgent=True)
+    carrier.close()
+    assert source._reading is not None

@@ -47,7 +47,7 @@ class Ufm:
         return self._fabric
 
     def read_errors(self, *, is_urgent: bool = False) -> Facts:
-        """Return no counters: `weft monitor` reads those of UFM's telemetry."""
+        """Return no counters: `resources/ports` has none."""
         return {}
 
 
