@@ -314,9 +314,9 @@ def test_traps_put_off_the_counters_for_a_while(lab):
     source = RunningSubnet(poller)
     source.refresh()
     source._due_s = time.monotonic() - 1
-    assert source.read_errors(is_urgent=True) == {}
+    assert source.read_ports(is_urgent=True) == {}
     assert source._reading is None
     source._due_s = time.monotonic() - 6
-    source.read_errors(is_urgent=True)
+    source.read_ports(is_urgent=True)
     carrier.close()
     assert source._reading is not None

@@ -46,7 +46,7 @@ class Ufm:
             self.version += 1
         return self._fabric
 
-    def read_errors(self, *, is_urgent: bool = False) -> Facts:
+    def read_ports(self, *, is_urgent: bool = False) -> Facts:
         """Return no counters: `resources/ports` has none."""
         return {}
 
