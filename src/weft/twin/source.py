@@ -19,7 +19,7 @@ from weft.fabric.files.opensm_tables import read_tables
 from weft.fabric.model import Fabric
 from weft.fabric.spec import load
 from weft.monitor.cables import Serials
-from weft.monitor.poll import Poller
+from weft.monitor.poll import Poller, Reading
 from weft.twin.facts import Facts, error_facts
 from weft.twin.model import Model
 
@@ -52,7 +52,8 @@ class RunningSubnet:
 
     def __init__(self, poller: Poller) -> None:
         self._poller, self._model, self._serials = poller, Model(poller.carrier), Serials(poller.carrier)
-        self._facts: Facts = {}
+        self._reading: Reading | None = None
+        self._cables: Facts = {}
         self._due_s = 0.0
 
     @property
@@ -73,12 +74,12 @@ class RunningSubnet:
         begin_s = time.monotonic()
         if begin_s >= self._due_s + _PUT_OFF_S * is_urgent:
             with suppress(SubnetError):  # counters cannot be read, for example without LIDs: the last ones stay
-                reading = self._poller.poll(self._model.view)
-                cables = {("cable", serial): ports for serial, ports in self._serials.read(reading).items()}
-                self._facts = error_facts(reading) | cables
+                self._reading = self._poller.poll(self._model.view)
+                serials = self._serials.read(self._reading)
+                self._cables = {("cable", serial): ports for serial, ports in serials.items()}
             now_s = time.monotonic()
             self._due_s = now_s + _REST * (now_s - begin_s)
-        return self._facts
+        return {} if self._reading is None else error_facts(self._reading) | self._cables
 
 
 class Files:
