@@ -173,12 +173,14 @@ def _call(kernel: Kernel, layer: Layer, links: Links, index: int, element_bytes:
     data_us = excess * (limits_us[bound] + kernel.serial[index] * hidden_us)
     start_us = kernel.start_us + links.step_us
     time_us = max(kernel.floor_us[index], start_us + data_us)
+    network_gbyte_s, inside_gbyte_s = _bandwidths(kernel.copy_per, layer, links, token_bytes, time_us)
     return Call(
         time_us=time_us,
         bound=bound if data_us > time_us / 2 else START,
         network_bytes=network_bytes,
         inside_bytes=inside_bytes,
-        **_bandwidths(kernel.copy_per, layer, links, token_bytes, time_us),
+        network_gbyte_s=network_gbyte_s,
+        inside_gbyte_s=inside_gbyte_s,
     )
 
 
@@ -192,14 +194,15 @@ def _copies_over_links(per: CopyPer, layer: Layer, links: Links) -> tuple[float,
     return copies * (ranks - gpus) / ranks, copies * (gpus - 1) / ranks
 
 
-def _bandwidths(per: CopyPer, layer: Layer, links: Links, token_bytes: int, time_us: float) -> dict[str, float]:
+def _bandwidths(per: CopyPer, layer: Layer, links: Links, token_bytes: int, time_us: float) -> tuple[float, float]:
+    """Return the rates of copies over the network and over NVLink, as libraries print them."""
     gbyte_s = layer.tokens * token_bytes / time_us / 1000
     inside = CopyPer.GPU if per is CopyPer.SERVER else per
     forwards = per is CopyPer.SERVER or links.servers == 1
-    return {
-        "network_gbyte_s": gbyte_s * layer.copies(per, links.servers, links.gpus) if links.servers > 1 else 0.0,
-        "inside_gbyte_s": gbyte_s * layer.copies(inside, links.servers, links.gpus) if forwards else 0.0,
-    }
+    return (
+        gbyte_s * layer.copies(per, links.servers, links.gpus) if links.servers > 1 else 0.0,
+        gbyte_s * layer.copies(inside, links.servers, links.gpus) if forwards else 0.0,
+    )
 
 
 def _pairs(cluster: Cluster, layer: Layer, links: Links, networks: Networks | None, element_bytes: int) -> Call:
@@ -209,11 +212,13 @@ def _pairs(cluster: Cluster, layer: Layer, links: Links, networks: Networks | No
     network_bytes, inside_bytes = (
         layer.tokens * token_bytes * copies for copies in _copies_over_links(CopyPer.EXPERT, layer, links)
     )
+    network_gbyte_s, inside_gbyte_s = _bandwidths(CopyPer.EXPERT, layer, links, token_bytes, done.time_us)
     return Call(
         time_us=done.time_us,
         bound=done.bound,
         network_bytes=network_bytes,
         inside_bytes=inside_bytes,
+        network_gbyte_s=network_gbyte_s,
+        inside_gbyte_s=inside_gbyte_s,
         all_to_all=done,
-        **_bandwidths(CopyPer.EXPERT, layer, links, token_bytes, done.time_us),
     )
