@@ -10,7 +10,7 @@ Load a fabric, ask a question, get an object with the answer:
     True
     >>> broken = fabric.without("dgx1/mlx5_0/1")            # a cable, a switch or a server
     >>> weft.time(broken, "all_reduce", "1G").time_us
-    4475.0...
+    4475.9...
 
 Look at a fabric
     load         read a topology or a file
