@@ -108,23 +108,14 @@ def _print_bands(bands: dict[str, Any]) -> None:
 def print_compared(served: list[dict[str, Any]], placement: Placement, form: Form) -> None:
     """Print the same service and load on several fabrics, the fastest first."""
     if form.is_data:
-        rows = [{name: value for name, value in facts.items() if name != "weft"} for facts in served]
-        print_data(form, {"weft": __version__, "runs": rows}, "runs")
+        runs = [{name: value for name, value in facts.items() if name != "weft"} for facts in served]
+        print_data(form, {"weft": __version__, "runs": runs}, "runs")
         return
-    best, worst = served[0], served[-1]
-    kinds = [name for name in ("handoff", "ttft", "tpot", "e2e") if name in best["latency"]]
-    ratios = {name: worst["latency"][name]["p99_s"] / best["latency"][name]["p99_s"] for name in kinds}
-    most = max(ratios, key=lambda name: ratios[name])
-    slower = (
-        "All fabrics give the same."
-        if len(served) == 1 or abs(ratios[most] - 1) < _EQUAL
-        else f"On {worst['fabric']}, the slowest, the p99 of {_MANY[most]} is {ratios[most]:.3g} times that of "
-        f"{best['fabric']}."
-    )
+    best = served[0]
     out = console()
-    out.print(f"{title_of(placement)} at {best['load']}: fastest on {best['fabric']}. {slower}", markup=False)
+    out.print(f"{title_of(placement)} at {best['load']}: {_fastest(best, served[-1])}", markup=False)
     has_share = "objective_share" in best
-    shown = [each for each in _COMPARED if each[0] in kinds]
+    shown = [each for each in _COMPARED if each[0] in best["latency"]]
     columns = (
         "ms",
         *(f"{_SHORT[name]} {key}" for name, key in shown),
@@ -136,6 +127,19 @@ def print_compared(served: list[dict[str, Any]], placement: Placement, form: For
     kept = "kept: requests within the objective. " if has_share else ""
     out.print(table("", columns, rows, f"{kept}USD: of 10^6 output tokens, with this fabric."))
     print_trust(placement)
+
+
+def _fastest(best: dict[str, Any], worst: dict[str, Any]) -> str:
+    """Return the end of the answer: the fastest fabric, and the latency in which the slowest differs most."""
+    pairs = {name: (worst["latency"][name]["p99_s"], latency["p99_s"]) for name, latency in best["latency"].items()}
+    ratios = {name: slow_s / fast_s for name, (slow_s, fast_s) in pairs.items() if name in _MANY and fast_s > 0}
+    most = max(ratios, key=lambda name: ratios[name])
+    if abs(ratios[most] - 1) < _EQUAL:
+        return "all fabrics give the same."
+    return (
+        f"fastest on {best['fabric']}. On {worst['fabric']}, the slowest, the p99 of {_MANY[most]} is "
+        f"{ratios[most]:.3g} times that of {best['fabric']}."
+    )
 
 
 def _compared_row(facts: dict[str, Any], shown: list[tuple[str, str]], *, has_share: bool) -> tuple[Cell, ...]:

@@ -38,7 +38,8 @@ def describe_run(run: Inference) -> str:
     tpot = "" if served.tpot_s is None else f", TPOT {_show_s(served.tpot_s)}"
     what = {
         "offline": f"with prompts of {load.input:,} and answers of {load.output:,} tokens, always full",
-        "closed": f"with {load.concurrency:,} users, prompts of {load.input:,} and answers of {load.output:,} tokens",
+        "closed": f"with {load.concurrency:,} user{'s' * (load.concurrency > 1)}, prompts of {load.input:,} and "
+        f"answers of {load.output:,} tokens",
         "static": f"with a batch of {load.batch:,}, prompts of {load.input:,} and answers of {load.output:,} tokens",
         "prefill": f"in prefill alone of prompts of {load.input:,} tokens",
         "decode": f"in decode alone of {load.batch:,} requests with {load.input:,} cached tokens",

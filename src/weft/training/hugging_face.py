@@ -84,8 +84,8 @@ def _weights_of(quantization: dict[str, Any]) -> str | None:
     elif method == "compressed-tensors":
         groups = quantization.get("config_groups")
         kinds = [group.get("weights") for group in groups.values()] if isinstance(groups, dict) else []
-        floats = [kind.get("num_bits") for kind in kinds if isinstance(kind, dict) and kind.get("type") == "float"]
-        method = {8: "fp8", 4: "nvfp4"}.get(floats[0], "") if floats and len(floats) == len(kinds) else ""
+        bits = {kind.get("num_bits") if isinstance(kind, dict) and kind.get("type") == "float" else 0 for kind in kinds}
+        method = "fp8" if bits == {8} else "nvfp4" if bits == {4} else ""
     return method if method in _QUANTIZED else None
 
 

@@ -141,7 +141,7 @@ def closed_loop(
         raise ConfigError(f"{users} users need a request each: --requests must be at least --concurrency")
     rng = np.random.default_rng(seed)
     arrival_s = np.where(np.arange(_check(requests)) < users, 0.0, np.inf)
-    load = _with_lengths(rng, arrival_s, prompt, output, prefix, f"{users:,} users")
+    load = _with_lengths(rng, arrival_s, prompt, output, prefix, f"{users:,} user{'s' * (users > 1)}")
     return replace(load, users=users, think_s=think_s)
 
 
