@@ -59,7 +59,8 @@ def print_served(facts: dict[str, Any], placement: Placement, *, explain: bool) 
         _print_phases(facts)
     if explain:
         _print_rates(facts)
-    print_trust(placement, has_bands="bands" in facts, more="" if explain else " More: --explain")
+    ranges = "" if "bands" in facts else " Ranges: --bands."
+    print_trust(placement, ranges + ("" if explain else " More: --explain"))
 
 
 def _answer(facts: dict[str, Any], placement: Placement) -> str:
@@ -84,10 +85,9 @@ def _answer(facts: dict[str, Any], placement: Placement) -> str:
     )
 
 
-def print_trust(placement: Placement, *, has_bands: bool = False, more: str = "") -> None:
-    bands = "" if has_bands else "Ranges: --bands. "
+def print_trust(placement: Placement, more: str = "") -> None:
     console().print(
-        f"How far to trust it: assumes {placement.deployment.engine.label}; see --framework. {bands}weft infer "
+        f"How far to trust it: assumes {placement.deployment.engine.label}; see --framework. weft infer "
         f"--validate has a recorded load of vLLM and MLPerf's Server scenario.{more}",
         markup=False,
     )
