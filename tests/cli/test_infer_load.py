@@ -244,6 +244,10 @@ def test_bands_contain_the_prediction_and_are_those_of_longer_and_shorter_steps(
         ("--rate 5 --router prefix", "no prompts share a prefix"),
         ("--rate 5 --no-prefix-caching", "no prompts share a prefix"),
         ("--rate 5 --fault dead:decode1", "the replicas are replica1"),
+        (
+            "--rate 5 --prefill 4 --decode 4 --fault dead:leaf1",
+            "cuts off all replicas.* give a fabric with other paths",
+        ),
         ("--rate 5 --seconds 10 --fault dead:replica1@2000s", "begins after the last request"),
         ("--rate 5 --find gpus --slo-ttft 1s --picture-cdf x.svg", "leave out --find"),
         ("--rate 5 --find gpus --slo-ttft 1s --bands", "leave out --find"),

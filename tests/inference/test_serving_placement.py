@@ -134,6 +134,15 @@ def test_a_cut_rail_leaves_seven_adapters_to_its_replica(placement):
     assert phases["during"]["ttft"]["mean_s"] > phases["before"]["ttft"]["mean_s"]
 
 
+def test_a_dead_leaf_takes_one_rail_from_every_replica():
+    deployment = find_deployment("llama3-8b", "superpod:su=1,servers=2", tp=8)
+    placed = Placement(deployment=deployment, prefill=1, decode=1)
+    whole = placed.routes(prepare(deployment.site.fabric))[0].most_byte_s[1]
+    (during,) = phases_of(Disturbance.parse("dead:leaf1@20s", 60), placed, 1000)
+    assert during.alive.all()
+    assert 0.4 * whole < during.routes.most_byte_s[1] < 0.9 * whole
+
+
 def test_a_fault_without_times_lasts_for_the_middle_third():
     fault = Disturbance.parse("dead:leaf1", 90)
     assert (fault.begin_s, fault.end_s) == (30, 60)

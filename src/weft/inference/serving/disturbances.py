@@ -82,7 +82,10 @@ def phases_of(
     fabric = prepare(broken.deployment.site.fabric)
     alive = broken.ports(fabric)[1]
     if not alive.any():
-        raise ConfigError(f"--fault {disturbance.text} cuts off all replicas")
+        raise ConfigError(
+            f"--fault {disturbance.text} cuts off all replicas, and no request is served meanwhile: give a fabric with "
+            "other paths, such as --fabric superpod:su=1, which has a leaf for each rail"
+        )
     tables: tuple[StepTable, ...] | None = None
     if max(each.replica_gpus for each in broken.pools) > broken.deployment.site.template.gpus:
         beside = broken.beside is not None and broken.beside.jobs
