@@ -289,8 +289,10 @@ def in_namespace(namespace: str, *words: str) -> list[str]:
 _GET = """
 import sys, urllib.error, urllib.request
 headers = {"Authorization": f"Bearer {sys.argv[2]}"} if sys.argv[2] else {}
+headers |= {"Content-Type": "application/json"} if sys.argv[3] else {}
 try:
-    with urllib.request.urlopen(urllib.request.Request(sys.argv[1], headers=headers), timeout=60) as answer:
+    call = urllib.request.Request(sys.argv[1], data=sys.argv[3].encode() or None, headers=headers)
+    with urllib.request.urlopen(call, timeout=60) as answer:
         print(answer.status, answer.read().decode())
 except urllib.error.HTTPError as error:
     print(error.code)
@@ -299,7 +301,7 @@ except OSError as error:
 """
 
 
-def get(namespace: str, url: str, token: str = "") -> str:
-    """Return the status and the body of a URL, requested from a namespace."""
-    command = in_namespace(namespace, "-c", _GET, url, token)
+def get(namespace: str, url: str, token: str = "", body: str = "") -> str:
+    """Return the status and the body of a URL, requested from a namespace; by POST if there is a body."""
+    command = in_namespace(namespace, "-c", _GET, url, token, body)
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE_S).stdout

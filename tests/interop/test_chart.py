@@ -247,6 +247,37 @@ def test_the_service_answers_other_pods_as_ufm_does(cluster):
     assert "PortXmitDataExtended" in get(other, f"{at}:9001/csv/metrics")
 
 
+_KEYS = """
+from pyverbs.device import Context
+print([hex(Context(name="mlx5_0").query_pkey(1, index)) for index in range(4)])
+"""
+
+
+def test_calls_of_ib_kubernetes_put_pods_into_a_partition_and_out_of_it(cluster):
+    """As its plugin for UFM writes them when pods of a network start and end."""
+    cluster.lab["serve"].wait_for("startupProbe")
+    other, at = cluster.hosts[0].namespace, f"http://{cluster.lab.address}:8585/ufmRest"
+    assert get(other, f"{at}/app/ufm_version", SERVE).startswith("200")
+    guids = ["0002c90300000101", "0002c90300000201"]
+    member = {"pkey": "0x0101", "index0": True, "ip_over_ib": True, "membership": "full", "guids": guids}
+    assert get(other, f"{at}/resources/pkeys", SERVE, json.dumps(member)).startswith("20")
+    used = json.loads(get(other, f"{at}/resources/pkeys/?guids_data=true", SERVE).partition(" ")[2])
+    assert [item["guid"] for item in used["0x101"]["guids"]] == guids
+
+    def keys() -> list[bool]:
+        """Return for each pod whether its port has the P_Key."""
+        tables = [pod["host"].run(RUN, "python", "-c", _KEYS) for pod in cluster.hosts]
+        return ["0x8101" in table for table in tables]
+
+    wait_until(lambda: keys() == [True, True], "the P_Key in both pods")
+    body = json.dumps({"pkey": "0x0101", "guids": guids[1:]})
+    assert get(other, f"{at}/actions/remove_guids_from_pkey", SERVE, body).startswith("20")
+    wait_until(lambda: keys() == [True, False], "one pod in the partition")
+    body = json.dumps({"pkey": "0x0101", "guids": guids[:1]})
+    assert get(other, f"{at}/actions/remove_guids_from_pkey", SERVE, body).startswith("20")
+    wait_until(lambda: keys() == [False, False], "no pod in the partition")
+
+
 def test_pods_end_cleanly_and_are_restarted_when_the_lab_ends(cluster):
     """The last test of this cluster."""
     first, second = cluster.hosts

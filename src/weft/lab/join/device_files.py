@@ -58,10 +58,10 @@ def _write_classes(folder: Path, ours: Path, machine: Path) -> None:
         for entry in os.scandir(group):
             if entry.is_symlink() and not is_infiniband(str(machine), f"/class/{group.name}", entry.name):
                 (folder / group.name / entry.name).symlink_to(os.readlink(entry))
-    for group in ours.glob("*"):
-        (folder / group.name).mkdir(exist_ok=True)
-        for path in group.iterdir():
-            (folder / group.name / path.name).symlink_to(path)
+    for path in ours.glob("*/*"):
+        target = folder / path.relative_to(ours)
+        target.parent.mkdir(exist_ok=True)
+        target.symlink_to(path)
 
 
 def _emptied(folder: Path) -> Path:
