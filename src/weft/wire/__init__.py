@@ -8,6 +8,7 @@
     packet              whole packets, built and parsed
     mad, rmpp           the common MAD header; transfers of more than one MAD
     smp, port_info, notice, adaptive, sa, perf, cm, cc      the management classes and their attributes
+    cable_info, modules the attribute that reads modules of cables, and their memory
     attributes          from a MAD to the format of its attribute
     sa_query            component masks, tables of records
     bulk, kernels       the same bytes for arrays of records
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = [
     "adaptive",
     "attributes",
+    "cable_info",
     "cc",
     "cm",
     "crc",
@@ -36,6 +38,7 @@ __all__ = [
     "formats",
     "headers",
     "mad",
+    "modules",
     "notice",
     "opcodes",
     "packet",
@@ -57,6 +60,7 @@ _DECLARE = (
     "port_info",
     "adaptive",
     "router",
+    "cable_info",
     "smp",
     "notice",
     "sa",

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
+from weft.serve.acknowledgements import alarm_id
 from weft.serve.console.events import FabricState, LinkStates, SubnetManagerOut, SuspectOut, log_lines
 from weft.serve.rates import Load
 
@@ -18,7 +19,8 @@ MASTER = SubnetManagerOut(state="MASTER", host="h1", standby=None, sweeps=7)
 
 
 def suspect(*ends: str) -> SuspectOut:
-    return SuspectOut(link=list(ends), kind="flaps", confidence=0.9, evidence=[], action="replace it", impact="")
+    words = {"kind": "flaps", "confidence": 0.9, "evidence": [], "action": "replace it", "impact": ""}
+    return SuspectOut(id=alarm_id("flaps", ends), link=list(ends), **words)
 
 
 def state(links: str = "up up", revision: str = "1", sm: SubnetManagerOut | None = MASTER, *suspects: SuspectOut):
