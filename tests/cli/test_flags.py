@@ -100,6 +100,7 @@ _WITHOUT_JSON = {
     "break": _CHANGE,
     "degrade": _CHANGE,
     "fix": _CHANGE,
+    "swap": _CHANGE,
     "unload": _CHANGE,
 }
 
