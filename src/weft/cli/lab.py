@@ -15,10 +15,11 @@ from weft.units import format_items, parse_share, parse_size_bytes
 if TYPE_CHECKING:
     from weft.cli.output import Cell
 
-_EXEC = """weft exec [--lab NAME] [--sysfs] HOST [--] COMMAND...
+_EXEC = """weft exec [--lab NAME] [--sysfs] [--ip] HOST [--] COMMAND...
 
 Run a program as a host of a lab: weft exec h1 ibnetdiscover
-With --sysfs it finds the host's adapters in /sys/class/infiniband and /sys/class/net."""
+With --sysfs it finds the host's adapters in /sys/class/infiniband and /sys/class/net.
+With --ip it has the host's IP interfaces, ib0 (10.1.0.1, ...) and eth0 (10.2.0.1, ...), in a network of its own."""
 
 
 def down(name: str = "", /, *, lab: LabName = "") -> None:
@@ -84,7 +85,7 @@ def exec_(*arguments: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> N
 
     For example: weft exec h1 ibnetdiscover. --lab NAME before HOST selects the lab.
 
-    With --sysfs before HOST it finds the host's adapters in /sys.
+    With --sysfs before HOST it finds the host's adapters in /sys; with --ip it has their IP interfaces.
     """
     from weft.lab import programs, registry
     from weft.lab.control import ask
@@ -92,27 +93,33 @@ def exec_(*arguments: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> N
     if arguments[:1] in (("--help",), ("-h",)):
         print(_EXEC)
         return
-    lab, has_sysfs, host, command = _read_exec(arguments)
+    lab, options, host, command = _read_exec(arguments)
     entry = registry.find(lab)
     variables = programs.environment(ask(entry, "host", name=host), entry.cache)
-    sysfs = ask(entry, "sysfs", name=host) if has_sysfs else None
+    sysfs = ask(entry, "sysfs", name=host) if "--sysfs" in options else None
+    if "--ip" in options:
+        from weft.lab.ip import program
+        from weft.lab.ip.addresses import IpPort
+
+        program.run([IpPort(**port) for port in ask(entry, "ip_ports", name=host)], command, variables, sysfs)
     programs.become(command, variables, sysfs)
 
 
-def _read_exec(rest: tuple[str, ...]) -> tuple[str, bool, str, tuple[str, ...]]:
-    """Return the lab, whether /sys is wanted, the host and the command of `weft exec`."""
-    lab, has_sysfs = "", False
-    while rest and (rest[0] in ("--lab", "--sysfs") or rest[0].startswith("--lab=")):
+def _read_exec(rest: tuple[str, ...]) -> tuple[str, set[str], str, tuple[str, ...]]:
+    """Return the lab, the options without a value, the host and the command of `weft exec`."""
+    lab, options = "", set[str]()
+    while rest and (rest[0] in ("--lab", "--sysfs", "--ip") or rest[0].startswith("--lab=")):
         name, equals, value = rest[0].partition("=")
-        if name == "--sysfs":
-            has_sysfs, rest = True, rest[1:]
+        if name in ("--sysfs", "--ip"):
+            options.add(name)
+            rest = rest[1:]
         else:
             lab, rest = (value, rest[1:]) if equals else ("".join(rest[1:2]), rest[2:])
     if rest[1:2] == ("--",):  # as `weft join` has it
         rest = (rest[0], *rest[2:])
     if len(rest) < 2:
         raise ConfigError(f"weft exec needs a host and a command: {_EXEC.splitlines()[0]}")
-    return lab, has_sysfs, rest[0], rest[1:]
+    return lab, options, rest[0], rest[1:]
 
 
 def break_(name: str, /, *, lab: LabName = "") -> None:

@@ -30,6 +30,7 @@ def _commands(lab: Lab) -> dict[str, Callable[..., Any]]:
         "rank_hosts": lab.rank_hosts,
         "port_counts": lab.port_counts,
         "sysfs": lab.sysfs,
+        "ip_ports": lab.ip_ports,
         "traffic": lab.traffic,
         "capture": lab.capture,
         "nodes": lambda: [

@@ -163,6 +163,13 @@ class Lab:
         owner = self.host(name)["host"]
         return asdict(self.server.call(lambda: tree_of(self.subnet.devices, owner)))
 
+    def ip_ports(self, name: str) -> list[dict[str, Any]]:
+        """Return the ports of a host with their IPv4 addresses: `ip.addresses.IpPort`."""
+        from weft.lab.ip.addresses import ip_ports  # most labs have no IP
+
+        owner = self.host(name)["host"]
+        return [asdict(port) for port in self.server.call(lambda: ip_ports(self.subnet.devices, owner))]
+
     def accept_joins(self, address: str, token: str = "") -> JoinServer:
         """Accept other machines as hosts, by `weft join`, at this `address:port`, if they know the token."""
         from weft.lab.join.handshake import checked_token, new_token

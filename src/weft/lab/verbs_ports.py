@@ -28,7 +28,7 @@ from weft.mad.packets import bad_p_key, bad_q_key
 from weft.mad.subnet import Subnet
 from weft.verbs.carriers.lab.connection import GUIDS_BYTES, QUEUE_PAIR_BITS, Event, Kind, frame, packets_frame
 from weft.verbs.carriers.lab.ethernet_facts import mapped
-from weft.verbs.carriers.lab.ethernet_frames import ROCE_BTH_AT
+from weft.verbs.carriers.lab.ethernet_frames import ROCE_BTH_AT, is_roce
 from weft.wire.headers import BTH, GRH, LNH, LRH
 from weft.wire.mad import Method, MgmtClass, Status
 from weft.wire.packet import bth_at
@@ -164,6 +164,10 @@ class VerbsPorts:
             (bad_q_key if is_q_key else bad_p_key)(self.devices, program.slot, packet)
 
     def _arrived(self, slot: int, packet: bytes) -> None:
+        if slot in self.devices.ethernet and not is_roce(packet):
+            for program in self._ports[slot].programs.values():
+                program.coming.append(packet)
+            return
         if (bth := ROCE_BTH_AT if slot in self.devices.ethernet else bth_at(packet)) <= 0:
             return
         programs, number = self._ports[slot].programs, BTH.dest_qp.get(packet, bth)

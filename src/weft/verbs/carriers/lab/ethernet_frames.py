@@ -47,13 +47,18 @@ def is_ipv4(gid: int) -> bool:
     return gid >> 32 == _IPV4_GID
 
 
+def is_roce(frame: bytes) -> bool:
+    """Return whether a frame is RoCE v2 over IPv4: UDP at its port, with at least a BTH and an ICRC."""
+    if len(frame) < ROCE_BTH_AT + BTH.size + ICRC_BYTES or Ethernet.ether_type.get(frame) != EtherType.IPV4:
+        return False
+    is_udp = IPv4.protocol.get(frame, _IP_AT) == PROTOCOL_UDP
+    return is_udp and UDP.destination_port.get(frame, _IP_AT + IPv4.size) == UDP_PORT
+
+
 def arrival_of(frame: bytes) -> Arrival:
     """Return the packet of a frame; raise Malformed if it is not RoCE v2 or its ICRC is wrong."""
-    if len(frame) < ROCE_BTH_AT + BTH.size + ICRC_BYTES or Ethernet.ether_type.get(frame) != EtherType.IPV4:
+    if not is_roce(frame):
         raise Malformed("it is not RoCE v2 over IPv4")
-    is_udp = IPv4.protocol.get(frame, _IP_AT) == PROTOCOL_UDP
-    if not is_udp or UDP.destination_port.get(frame, _IP_AT + IPv4.size) != UDP_PORT:
-        raise Malformed("it is not UDP at RoCE's port")
     end = min(_IP_AT + IPv4.total_length.get(frame, _IP_AT), len(frame)) - ICRC_BYTES
     if icrc_bytes(Route.ROCE_V2_IPV4, frame[_IP_AT:end]) != frame[end : end + ICRC_BYTES]:
         raise Malformed("the ICRC is wrong")

@@ -81,6 +81,10 @@ class Paths:
             self._known[gids] = address, float("inf")
         return address
 
+    def join_existing(self, gids: tuple[int, int]) -> AddressVector | None:
+        """Join a group that exists, as IPoIB joins a partition's broadcast group; return None if it does not exist."""
+        return self._join(gids, _FULL_MEMBER, creates=False)
+
     def leave(self, gids: tuple[int, int]) -> None:
         from weft.wire.mad import Method
         from weft.wire.sa import MCMemberRecord, SaAttribute
@@ -91,14 +95,14 @@ class Paths:
         self._known.pop(gids, None)
         self._ask(Method.DELETE, SaAttribute.MC_MEMBER_RECORD, query, mask)
 
-    def _join(self, gids: tuple[int, int], state: int) -> AddressVector | None:
+    def _join(self, gids: tuple[int, int], state: int, *, creates: bool = True) -> AddressVector | None:
         from weft.wire.mad import Method
         from weft.wire.sa import MCMemberRecord, SaAttribute
         from weft.wire.sa_query import component_mask
 
         names = ["mgid", "port_gid", "join_state"]
         query = MCMemberRecord(mgid=gids[0], port_gid=gids[1], join_state=state)
-        if state == _FULL_MEMBER:
+        if state == _FULL_MEMBER and creates:
             # One request that joins or creates, as cma_join_ib_multicast in Linux: SL, FlowLabel and TClass are those
             # of the partition's IPv4 broadcast group, the MTU is the administrator's choice.
             p_key = self._facts().p_keys[0] | 0x8000
