@@ -10,8 +10,9 @@ import pytest
 from weft.errors import ConfigError
 from weft.fabric import catalog
 from weft.fabric.kinds import NodeKind
+from weft.fabric.link_layers import link_layers
 from weft.fabric.prices import read_prices
-from weft.plan.networks import CONTROLLERS, Network, _fill, plan_management, plan_storage
+from weft.plan.networks import CONTROLLERS, Network, _fill, plan_compute, plan_management, plan_storage
 from weft.plan.plan import Plan, make_plan
 from weft.plan.request import Request
 from weft.plan.site import Wishes
@@ -133,3 +134,41 @@ def test_a_network_of_too_small_switches_is_named_with_a_way_out(plan: Plan) -> 
     message = r"storage network of ndr: fat-tree: .*do not fit.*\n  Give --storage-fabric a fabric with more ports"
     with pytest.raises(ConfigError, match=message):
         plan_storage(plan.racks, catalog.interconnect("ndr"), servers=65_536, prices=read_prices())
+
+
+def test_switches_are_counted_by_model_over_all_networks(plan: Plan) -> None:
+    compute = int((plan.racks.tier > 0).sum())
+    storage, management = (network.switches for network in plan.site.networks)
+    assert plan.switch_kinds == {
+        "QM9700": {"compute": compute, "storage": storage},
+        "SN2700": {"management": management},
+    }
+
+
+def test_ethernet_storage_beside_infiniband_is_a_second_kind_and_beside_roce_the_same() -> None:
+    two = make_plan(size(Request(gpus=64)), wishes=Wishes(storage="roce-400:2")).switch_kinds
+    one = make_plan(size(Request(gpus=64, fabric="roce-400")), wishes=Wishes(storage="roce-400:2")).switch_kinds
+    assert list(two) == ["QM9700", "SN5400"]
+    assert [list(of) for of in one.values()] == [["compute", "storage"]]
+
+
+@pytest.mark.parametrize(
+    ("card", "layers"),
+    [
+        ("ConnectX-7-2P", ["InfiniBand", "Ethernet"]),
+        ("ConnectX-3", ["InfiniBand", "Ethernet"]),
+        ("ConnectX-6-Dx", ["Ethernet"]),
+        ("Pollara-400", ["Ethernet"]),
+    ],
+)
+def test_cards_have_the_link_layers_of_all_their_entries(card: str, layers: list[str]) -> None:
+    assert link_layers(catalog.adapter(card)) == layers
+
+
+def test_compute_ports_and_storage_servers_share_one_tree(plan: Plan) -> None:
+    alone, shared = (
+        plan_compute(plan.racks, catalog.interconnect("ndr"), storage_servers=n, prices=read_prices()) for n in (0, 8)
+    )
+    ends = [len(network.cabling.racks.fabric.of_kind(NodeKind.HCA)) for network in (alone, shared)]
+    assert ends == [512, 528]
+    assert shared.new_racks >= alone.new_racks

@@ -313,6 +313,21 @@ def _cable_rows(plan: Plan) -> Iterator[tuple[Cell, ...]]:
         yield f"{run.between} cables", run.count, run.part, _medium(run.medium), _metres(run.shortest_m, run.longest_m)
 
 
+def _storage_cards(plan: Plan) -> Iterator[str]:
+    """Yield the storage cards of the servers, with the link layers that their ports can have."""
+    from weft.fabric import catalog
+    from weft.fabric.link_layers import link_layers
+
+    if not any(network.name == "storage" for network in plan.site.networks):
+        return
+    models = dict.fromkeys(model for model, tier in zip(plan.racks.models, plan.racks.tier, strict=True) if not tier)
+    cards = {card for model in models if catalog.is_server(model) and (card := catalog.server(model).storage_adapter)}
+    for card in sorted(cards):
+        layers = link_layers(catalog.adapter(card))
+        choice = "InfiniBand or Ethernet, as each is configured" if len(layers) > 1 else f"{layers[0]} only"
+        yield f"Storage ports of servers: {card}, {choice}."
+
+
 def _around(plan: Plan) -> Iterator[RenderableType]:
     """Yield lines and tables on the networks, spares and phases that were wished for."""
     from weft.draw.parts import count
@@ -324,6 +339,14 @@ def _around(plan: Plan) -> Iterator[RenderableType]:
         yield f"{network.name.capitalize()} network: {parts}, {network.bill.total.short} USD."
         if network.bill.missing:
             yield f"No price: {', '.join(map(str, network.bill.missing))}."
+    if site.networks:
+        by_model = plan.switch_kinds
+        of = (
+            f"{sum(by.values()):,} × {model} ({', '.join(f'{number:,} {name}' for name, number in by.items())})"
+            for model, by in by_model.items()
+        )
+        yield f"Switches of all networks: {count(len(by_model), 'kind')}, {', '.join(of)}."
+        yield from _storage_cards(plan)
     if site.spares:
         rows = [
             (spare.part, spare.length_m, spare.installed, round(spare.failures_per_year, 2), spare.spares)

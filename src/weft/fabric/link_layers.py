@@ -92,6 +92,15 @@ def _of_adapter(port: Port, entry: catalog.Adapter) -> Speed:
     return max(lines, key=lambda each: each.rate_gbit_s())
 
 
+def link_layers(entry: catalog.Adapter) -> list[str]:
+    """Return the link layers that ports of a card can have, by all entries of the card."""
+    same = [
+        each for each in catalog.adapters() if each is entry or (entry.device_id and each.device_id == entry.device_id)
+    ]
+    names = {Technology.INFINIBAND: "InfiniBand", Technology.ETHERNET: "Ethernet"}
+    return [name for technology, name in names.items() if any(each.technology is technology for each in same)]
+
+
 def ethernet_slots(fabric: Fabric) -> dict[int, int]:
     """Return the port slots of Ethernet cables, each with the slot at the far end."""
     is_ethernet = fabric.links_of(Technology.ETHERNET)

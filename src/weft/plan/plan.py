@@ -87,6 +87,18 @@ class Plan:
         return (*self.size.notes, *(f"{note[0].upper()}{note[1:]}." for note in self.racks.assumed))
 
     @property
+    def switch_kinds(self) -> dict[str, dict[str, int]]:
+        """The number of switches by model and network: which boxes serve more than one."""
+        kinds: dict[str, dict[str, int]] = {}
+        for model, tier in zip(self.racks.models, self.racks.tier.tolist(), strict=True):
+            if tier:
+                of = kinds.setdefault(model or "unknown", {})
+                of["compute"] = of.get("compute", 0) + 1
+        for network in self.site.networks:
+            kinds.setdefault(network.switch, {})[network.name] = network.switches
+        return kinds
+
+    @property
     def n_racks(self) -> int:
         return len(np.unique(self.racks.rack))
 
@@ -134,6 +146,7 @@ class Plan:
             "saving": _saving(self.saving) if self.saving else None,
             "possible_saving": _saving(self.possible) if self.possible else None,
             "site": self.site.report(),
+            "switch_kinds": self.switch_kinds,
             "serving": self.serving.report() if self.serving else None,
             "assumed": list(self.racks.assumed),
         }

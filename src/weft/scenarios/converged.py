@@ -20,13 +20,14 @@ from weft.fabric import catalog
 from weft.fabric.model import Fabric
 from weft.fabric.prices import read_prices
 from weft.fabric.spec import load
+from weft.plan import networks
 from weft.plan.floor.racks import place
 from weft.plan.floor.room import Room
-from weft.plan.networks import Network, plan_compute, plan_storage
+from weft.plan.networks import plan_compute, plan_storage
 from weft.routing.route import route
 from weft.scenarios.experiment import run_packets
 from weft.scenarios.finding import COLOURS, Finding
-from weft.sim.engine import Options
+from weft.sim.engine import Network, Options
 from weft.sim.result import Result
 from weft.sim.traffic import Traffic
 
@@ -114,7 +115,7 @@ def _run_all(interconnect: catalog.Interconnect, arguments: dict[str, Any]) -> d
         fabric = route(load(spec)).fabric
         _write_lanes(fabric, sharing)
         traffic = _traffic(fabric, sharing, arguments["size_bytes"])
-        options = Options(network=interconnect.network, paths="table", seed=arguments["seed"])
+        options = Options(network=Network(interconnect.network), paths="table", seed=arguments["seed"])
         result = run_packets(fabric, traffic, options)
         step_ms[sharing.name] = float(result.finish_ps[: len(SERVERS)].max() - FULL_PS) / 1e9
         reads[sharing.name] = _reads_gbit_s(result) if sharing.reads else _line_gbit_s(fabric) / _readers()
@@ -191,20 +192,20 @@ def _bills(interconnect: catalog.Interconnect, gpus: int, storage: int) -> dict[
     return {"two": _total((compute, own)), "one": _total((shared,))}
 
 
-def _total(networks: tuple[Network, ...]) -> dict[str, float]:
-    switches = sum(network.switches for network in networks)
-    watts = sum(_power_w(network) for network in networks)
-    totals = [network.bill.total for network in networks]
+def _total(parts: tuple[networks.Network, ...]) -> dict[str, float]:
+    switches = sum(network.switches for network in parts)
+    watts = sum(_power_w(network) for network in parts)
+    totals = [network.bill.total for network in parts]
     return {
         "switches": switches,
-        "cables": sum(len(network.cabling) for network in networks),
+        "cables": sum(len(network.cabling) for network in parts),
         "low_usd": sum(total.low_usd for total in totals),
         "high_usd": sum(total.high_usd for total in totals),
         "power_w": watts,
     }
 
 
-def _power_w(network: Network) -> float:
+def _power_w(network: networks.Network) -> float:
     """Return the power of the switches."""
     switch = catalog.switch(network.switch)
     return network.switches * (switch.power_w or 0.0)
