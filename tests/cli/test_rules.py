@@ -61,10 +61,11 @@ def test_wrong_words_of_join_are_refused(words, error):
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (("h1", "ls", "--lab", "x"), ("", False, "h1", ("ls", "--lab", "x"))),
-        (("--lab", "a", "h1", "ls", "-l"), ("a", False, "h1", ("ls", "-l"))),
-        (("--lab=a", "--sysfs", "h1", "--", "ls"), ("a", True, "h1", ("ls",))),
-        (("--sysfs", "--lab", "a", "h1", "echo", "--"), ("a", True, "h1", ("echo", "--"))),
+        (("h1", "ls", "--lab", "x"), ("", set(), "h1", ("ls", "--lab", "x"))),
+        (("--lab", "a", "h1", "ls", "-l"), ("a", set(), "h1", ("ls", "-l"))),
+        (("--lab=a", "--sysfs", "h1", "--", "ls"), ("a", {"--sysfs"}, "h1", ("ls",))),
+            (("--ip", "--sysfs", "h1", "ls", "--ip"), ("", {"--ip", "--sysfs"}, "h1", ("ls", "--ip"))),
+        (("--sysfs", "--lab", "a", "h1", "echo", "--"), ("a", {"--sysfs"}, "h1", ("echo", "--"))),
     ],
 )
 def test_exec_reads_its_options_before_the_host(words, expected):
