@@ -64,7 +64,7 @@ def test_wrong_words_of_join_are_refused(words, error):
         (("h1", "ls", "--lab", "x"), ("", set(), "h1", ("ls", "--lab", "x"))),
         (("--lab", "a", "h1", "ls", "-l"), ("a", set(), "h1", ("ls", "-l"))),
         (("--lab=a", "--sysfs", "h1", "--", "ls"), ("a", {"--sysfs"}, "h1", ("ls",))),
-            (("--ip", "--sysfs", "h1", "ls", "--ip"), ("", {"--ip", "--sysfs"}, "h1", ("ls", "--ip"))),
+        (("--ip", "--sysfs", "h1", "ls", "--ip"), ("", {"--ip", "--sysfs"}, "h1", ("ls", "--ip"))),
         (("--sysfs", "--lab", "a", "h1", "echo", "--"), ("a", {"--sysfs"}, "h1", ("echo", "--"))),
     ],
 )
