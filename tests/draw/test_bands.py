@@ -33,6 +33,19 @@ def test_pods_are_found_with_and_without_groups() -> None:
     assert [band.levels for band in stack(result).bands] == [(1, 2), (3,)]
 
 
+def test_a_host_without_a_group_is_in_the_pod_of_its_leaf() -> None:
+    """Of the first and of the last pod, as after a server was added by hand."""
+    fabric = weft.load("fat-tree:hosts=100,radix=8")
+    group = fabric.nodes.group.copy()
+    hosts = np.flatnonzero((fabric.nodes.kind == NodeKind.HCA) & (group >= 0))[[0, -1]]
+    group[hosts] = -1
+    result = stack(find_parts(replace(fabric, nodes=replace(fabric.nodes, group=group)))).bands[0]
+    whole = stack(find_parts(fabric)).bands[0]
+    assert fabric.nodes.group[hosts].tolist() == [0, len(fabric.groups) - 1]
+    assert [cluster.name for cluster in result.clusters] == [cluster.name for cluster in whole.clusters]
+    assert [cluster.racks for cluster in result.clusters] == [cluster.racks for cluster in whole.clusters]
+
+
 def test_every_leaf_of_two_tiers_is_a_rack_with_its_hosts() -> None:
     parts = find_parts(weft.load("fat-tree:hosts=32,radix=16"))
     bottom, top = stack(parts).bands
