@@ -46,6 +46,54 @@ def test_a_host_without_a_group_is_in_the_pod_of_its_leaf() -> None:
     assert [cluster.racks for cluster in result.clusters] == [cluster.racks for cluster in whole.clusters]
 
 
+def test_pods_of_a_fabric_stay_apart_though_a_cable_joins_their_leaves() -> None:
+    builder = FabricBuilder("two pods")
+    builder.add_groups(["pod1", "pod2"])
+    hosts = builder.add_nodes(NodeKind.HCA, [f"h{i}" for i in range(8)], n_ports=1, group=np.arange(8) // 4)
+    leaves = builder.add_nodes(NodeKind.SWITCH, [f"leaf{i}" for i in range(4)], n_ports=8, group=np.arange(4) // 2)
+    spines = builder.add_nodes(NodeKind.SWITCH, ["spine0", "spine1"], n_ports=8)
+    builder.add_links(hosts, 1, leaves[np.arange(8) // 2], 1 + np.arange(8) % 2, "NDR")
+    builder.add_links(leaves[:, None], 3 + np.arange(2), spines, 1 + np.arange(4)[:, None], "NDR")
+    builder.add_links(leaves[1], 8, leaves[2], 8, "NDR")
+    parts = find_parts(builder.build())
+    result = stack(parts)
+    assert [cluster.name for cluster in result.bands[0].clusters] == ["pod1", "pod2"]
+    assert clusters(parts, result, 0) == [{"leaf0", "leaf1"}, {"leaf2", "leaf3"}]
+
+
+def two_trees(*, cores: int) -> FabricBuilder:
+    """Return two pods of two leaves and two spines, under cores or without a cable between them."""
+    builder = FabricBuilder("two trees")
+    builder.add_groups(["pod1"])
+    pods = []
+    for pod in range(2):
+        group = -1 if pod else 0
+        hosts = builder.add_nodes(NodeKind.HCA, [f"h{4 * pod + i}" for i in range(4)], n_ports=1, group=group)
+        leaves = builder.add_nodes(NodeKind.SWITCH, [f"leaf{2 * pod + i}" for i in range(2)], n_ports=8, group=group)
+        spines = builder.add_nodes(NodeKind.SWITCH, [f"spine{2 * pod + i}" for i in range(2)], n_ports=8, group=group)
+        builder.add_links(hosts, 1, leaves[np.arange(4) // 2], 1 + np.arange(4) % 2, "NDR")
+        builder.add_links(leaves[:, None], 3 + np.arange(2), spines, 1 + np.arange(2)[:, None], "NDR")
+        pods.append(spines)
+    if cores:
+        tops = builder.add_nodes(NodeKind.SWITCH, [f"core{i}" for i in range(cores)], n_ports=8)
+        builder.add_links(np.concatenate(pods)[:, None], 5 + np.arange(cores), tops, 1 + np.arange(4)[:, None], "NDR")
+    return builder
+
+
+def test_spines_of_the_only_group_are_in_its_pod() -> None:
+    parts = find_parts(two_trees(cores=2).build())
+    result = stack(parts)
+    assert [band.levels for band in result.bands] == [(1, 2), (3,)]
+    assert clusters(parts, result, 0) == [
+        {f"{kind}{i}" for kind in ("leaf", "spine") for i in pod} for pod in ((0, 1), (2, 3))
+    ]
+
+
+def test_trees_without_a_cable_between_them_have_one_row_of_spines() -> None:
+    parts = find_parts(without_groups(two_trees(cores=0).build()))
+    assert [band.levels for band in stack(parts).bands] == [(1,), (2,)]
+
+
 def test_every_leaf_of_two_tiers_is_a_rack_with_its_hosts() -> None:
     parts = find_parts(weft.load("fat-tree:hosts=32,radix=16"))
     bottom, top = stack(parts).bands

@@ -289,9 +289,11 @@ def test_a_bundle_has_the_colour_of_its_highest_link() -> None:
     assert inks == {max(line.ink for line in scene.lines)} == {len(ALWAYS) + RAMP_STEPS - 1}
 
 
-@pytest.mark.parametrize("metric", [np.zeros(3), np.zeros((64, 2)), np.float64(1.0)])
-def test_a_metric_of_another_length_is_refused(metric: np.ndarray, small: Fabric, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="the fabric has 64 links: give one for each link"):
+@pytest.mark.parametrize(
+    ("metric", "shape"), [(np.zeros(3), "3"), (np.zeros((64, 2)), "64 x 2"), (np.float64(1.0), "one")]
+)
+def test_a_metric_of_another_length_is_refused(metric: np.ndarray, shape: str, small: Fabric, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=f"the metric has {shape} values, the fabric has 64 links: give one for each"):
         draw(small, tmp_path / "fabric.svg", metric=metric)
     assert not list(tmp_path.iterdir())
 

@@ -352,6 +352,25 @@ def test_each_host_of_joined_leaves_is_a_cell_with_a_line_to_its_leaf() -> None:
     assert [box.role for box in leaves] == [Role.LEAF] * 132
 
 
+@pytest.mark.parametrize("alone", [2, 40, 300])
+@pytest.mark.parametrize("kind", [NodeKind.HCA, NodeKind.SWITCH])
+def test_nodes_without_a_cable_are_in_rows_below_the_picture_and_their_heading(alone: int, kind: NodeKind) -> None:
+    builder = FabricBuilder("alone")
+    leaf = builder.add_nodes(NodeKind.SWITCH, ["leaf"], n_ports=4)
+    builder.add_links(builder.add_nodes(NodeKind.HCA, ["h1", "h2"], n_ports=1), 1, leaf, 1 + np.arange(2), "NDR")
+    apart = set(builder.add_nodes(kind, [f"x{i}" for i in range(alone)], n_ports=4).tolist())
+    scene = lay_out(builder.build())
+    (heading,) = [text for text in scene.texts if text.text == f"cut off: {alone}"]
+    boxes = [shape for box, shape in _boxes(scene) if apart & set(box.nodes)]
+    rest = [shape for box, shape in _boxes(scene) if box.nodes and not apart & set(box.nodes)]
+    assert len(boxes) == alone
+    assert min(shape.y - shape.height / 2 for shape in boxes) > heading.y
+    assert heading.y > max(shape.y + shape.height / 2 for shape in rest)
+    assert min(shape.x - shape.width / 2 for shape in boxes) >= heading.x
+    for a, b in itertools.combinations(boxes, 2):
+        assert abs(a.x - b.x) >= (a.width + b.width) / 2 - 0.01 or abs(a.y - b.y) >= (a.height + b.height) / 2 - 0.01
+
+
 # -- legend and colours ------------------------------------------------------------------------------------------------
 
 
