@@ -6,8 +6,9 @@ import pytest
 
 import weft
 from weft.collectives.ranks import place
+from weft.collectives.schedules.all_to_all import bruck_all_to_all
 from weft.collectives.schedules.hierarchical import hierarchical_all_reduce
-from weft.collectives.schedules.pat import pat_all_gather
+from weft.collectives.schedules.pat import bruck_all_gather, pat_all_gather
 from weft.collectives.schedules.program import Program
 from weft.collectives.schedules.recursive import (
     dissemination_barrier,
@@ -43,6 +44,16 @@ def alone_ps(fabric: weft.Fabric, size_bytes: int) -> int:
     """Return the time of one message from a host to another, without other traffic."""
     ports = host_ports(fabric)
     return PacketEngine().run(fabric, Traffic.make(ports[:1], ports[1:2], size_bytes)).last_arrival_ps
+
+
+@pytest.mark.parametrize("write", [bruck_all_gather, pat_all_gather, bruck_all_to_all])
+def test_parts_that_a_rank_sends_to_another_in_a_round_go_as_one_message(star, write):
+    program = write(HOSTS)
+    pairs = 0
+    for number in range(program.n_rounds):
+        sends = program.make_round(number)
+        pairs += len(set(zip(sends.src.tolist(), sends.dst.tolist(), strict=True)))
+    assert len(program_traffic(program, place(star), HOSTS << 10)) == pairs
 
 
 @pytest.mark.parametrize("size_bytes", [HOSTS * 64, HOSTS * 65_536, HOSTS << 20])

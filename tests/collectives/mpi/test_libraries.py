@@ -76,6 +76,13 @@ def test_every_choice_computes_its_collective(name, nodes, ppn):
                     check(step.program)
 
 
+@pytest.mark.parametrize("name", LIBRARIES)
+@pytest.mark.parametrize(("nodes", "ppn"), [(2, 1), (4, 4)])
+def test_a_barrier_has_no_bytes(name, nodes, ppn):
+    choice = choose(library(name), Collective.BARRIER, nodes=nodes, ppn=ppn, size_bytes=0)
+    assert {step.size_bytes for step in choice.steps} == {0}
+
+
 def test_a_library_falls_back_where_its_own_choice_cannot_be():
     ompi = library("openmpi")
     few = choose(ompi, Collective.ALL_REDUCE, nodes=40, ppn=1, size_bytes=64)

@@ -13,6 +13,7 @@ from weft.collectives.mpi import bench, clock
 from weft.collectives.mpi.bench import Settings, Table, find_test, run
 from weft.collectives.mpi.bench import Test as OsuTest
 from weft.collectives.mpi.clock import Step
+from weft.collectives.mpi.clock import run as run_steps
 from weft.collectives.mpi.interconnect import _GRID, FabricInterconnect
 from weft.collectives.mpi.libraries import library
 from weft.collectives.mpi.message import Messages, loopback, uses_datagrams
@@ -23,6 +24,7 @@ from weft.collectives.schedules.knomial import tree_barrier
 from weft.collectives.schedules.program import Program, Sends
 from weft.collectives.schedules.recursive import dissemination_barrier, pairwise_all_to_all
 from weft.collectives.schedules.ring import ring_all_reduce
+from weft.collectives.schedules.tree import tree_broadcast
 from weft.errors import ConfigError, UnknownName
 from weft.fabric.spec import load
 from weft.fabric.timing import timings
@@ -319,6 +321,7 @@ def test_jobs_that_cannot_be_are_refused(placed):
         values(placed("star:hosts=4,speed=100GbE"), "allreduce", sharp=True)
     with pytest.raises(ConfigError, match="h1 is alone"):
         values(placed("star:hosts=1"), "allreduce", sharp=True, ppn=2)
+    assert values(placed("star:hosts=2,server=host-hdr"), "allreduce", sharp=True, only=(8,)).rows  # two can
     with pytest.raises(UnknownName, match="calibration"):
         find_test("latenzy", "calibration")
 
@@ -391,6 +394,14 @@ def test_programs_have_the_sizes_of_osu():
     reduces = dict.fromkeys(("allreduce", "reduce"), (4, 1 << 20))
     others = dict.fromkeys(("alltoall", "bcast", "allgather"), (1, 1 << 20))
     assert sizes == pairs | reduces | others | {"barrier": (0, 0)}
+
+
+def test_a_sample_of_many_rounds_takes_as_long_after_other_steps(placed):
+    step = Step(program=tree_broadcast(4, 200), size_bytes=1 << 20)
+    costs = messages(placed("star:hosts=4,server=host-hdr"))
+    alone = run_steps((step,), costs)
+    assert alone.min() > 0
+    assert run_steps((step,), costs, np.full(4, 70.0)) == pytest.approx(alone + 70.0)
 
 
 def test_the_farthest_server_delays_sharp():

@@ -49,6 +49,13 @@ def test_sizes_that_do_not_grow_are_refused(wrong: dict[str, int]) -> None:
         Sizes(**wrong)
 
 
+def test_the_number_of_sizes_is_limited_wherever_they_begin() -> None:
+    begin = 1 << 30
+    assert len(list(Sizes(min_bytes=begin, max_bytes=begin + 99_999, factor=1, step_bytes=1))) == 100_000
+    with pytest.raises(ConfigError, match="makes 100,001 sizes"):
+        Sizes(min_bytes=begin, max_bytes=begin + 100_000, factor=1, step_bytes=1)
+
+
 @pytest.mark.parametrize(
     ("kind", "first", "count"),
     [

@@ -10,6 +10,7 @@ import pytest
 import weft
 from weft.collectives.kinds import Algorithm, Collective, Protocol
 from weft.collectives.nccl.band import band_of
+from weft.collectives.nccl.board import board_of
 from weft.collectives.nccl.cluster import Cluster, from_fabric, from_server
 from weft.collectives.nccl.estimate import estimate
 from weft.collectives.nccl.graphs import Graph, search
@@ -19,7 +20,7 @@ from weft.collectives.ranks import place
 from weft.collectives.run import run_program
 from weft.collectives.schedules.writers import program
 from weft.errors import ConfigError
-from weft.fabric import faults
+from weft.fabric import catalog, faults
 from weft.fabric.nvlink import join_nvlinks
 from weft.routing.engine import Options as RoutingOptions
 from weft.routing.route import route
@@ -71,6 +72,19 @@ def test_a_ring_has_what_its_slowest_lane_has(server: str, gpus: int, gbyte_s: f
     item = replace(from_server(server, nodes=1), gpus=gpus)
     assert item.board is not None
     assert item.board.ring_gbyte_s(gpus, item.link_gbyte_s) == pytest.approx(gbyte_s)
+
+
+@pytest.mark.parametrize("server", ["ovx-l40s", "rtx-pro-6000-8", "rtx-4090-8"])
+def test_the_way_between_two_gpus_begins_in_the_slot_of_one_and_ends_in_that_of_the_other(server: str) -> None:
+    template = catalog.server(server)
+    gpus = range(template.gpus)
+    ways = board_of(template, gpus, {}).ways
+    up = [{ways[gpu][other][0][0] for other in gpus if other != gpu} for gpu in gpus]
+    down = [{ways[other][gpu][-1][0] for other in gpus if other != gpu} for gpu in gpus]
+    assert all(len(lanes) == 1 for lanes in up + down)
+    assert len(set.union(*up, *down)) == 2 * template.gpus
+    lengths = [[len(way) for way in row] for row in ways]
+    assert lengths == [list(row) for row in zip(*lengths, strict=True)]
 
 
 def test_cards_that_may_not_talk_below_their_switch_share_its_way_up(tmp_path: Path) -> None:

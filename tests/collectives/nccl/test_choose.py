@@ -165,6 +165,37 @@ def test_adapters_behind_the_processor_cost_ll128() -> None:
     assert "Ring/LL128 off: adapters behind the processor" in choose(far, Collective.ALL_REDUCE, 8).explain()
 
 
+def test_pcie_costs_ll128_where_gpus_of_a_node_talk_over_it() -> None:
+    for gpus, off in ((1, ""), (2, "GPUs joined by PCIe")):
+        cards = Cluster(sm=89, gpus=gpus, nodes=2, nics=gpus, nic_gbit_s=200, nvlinks=0)
+        graph = Graph(channels=2, intra_gbyte_s=20, inter_gbyte_s=20)
+        graphs = Graphs(ring=graph, tree=graph)
+        rows = {row.name: row.off for row in table(cards, graphs, Collective.ALL_REDUCE)}
+        assert rows["Ring/LL128"] == off
+
+
+@pytest.mark.parametrize(("nodes", "copied"), [(1, 1 / 3), (2, 1 / 4)])
+def test_ll_over_pcie_had_a_third_in_a_node_where_nothing_is_added(nodes: int, copied: float) -> None:
+    """`plan.ratio` of NCCL 2.18: 1/4 of the channels, and 1/3 in one node unless ranks add."""
+    cards = Cluster(sm=80, gpus=2, nodes=nodes, nics=2, nic_gbit_s=200, nvlinks=0, nccl="2.18")
+    graph = Graph(channels=2, intra_gbyte_s=3, inter_gbyte_s=3)
+    for kind, share in (
+        (Collective.ALL_REDUCE, 1 / 4),
+        (Collective.BROADCAST, copied),
+        (Collective.ALL_GATHER, copied),
+    ):
+        (row,) = [row for row in table(cards, Graphs(ring=graph, tree=graph), kind) if row.name == "Ring/LL"]
+        assert row.bus_gbyte_s == pytest.approx(2 * 3 * share)
+
+
+@pytest.mark.parametrize(("channels", "off"), [(1, "fewer than two channels"), (2, ""), (16, "")])
+def test_nvls_needs_two_channels(channels: int, off: str) -> None:
+    cluster = from_server("dgx-h100", nodes=1)
+    graphs = replace(search(cluster), nvls=replace(search(cluster).nvls, channels=channels))
+    rows = {row.name: row.off for row in table(cluster, graphs, Collective.ALL_REDUCE)}
+    assert rows["NVLS/Simple"] == off
+
+
 def test_a_choice_is_the_fastest_of_its_rows() -> None:
     choice = choose(from_server("dgx-a100", nodes=8), Collective.ALL_REDUCE, 1 << 20)
     ranking = choice.ranking()

@@ -111,6 +111,20 @@ def test_a_k_nomial_tree_is_as_high_as_its_radix_says_and_its_root_sends_most():
         knomial_broadcast(8, radix=1)
 
 
+@pytest.mark.parametrize("n_ranks", [2, 7, 12, 15, 31])
+def test_the_binary_tree_is_open_mpis(n_ranks):
+    """ompi_coll_base_topo_build_tree with a fanout of 2: the children of a rank on a level of w are w and 2 w after."""
+    parents = {}
+    for number in range((program := binary_broadcast(n_ranks)).n_rounds):
+        sends = program.make_round(number)
+        parents |= dict(zip(sends.dst.tolist(), sends.src.tolist(), strict=True))
+    expected = {}
+    for rank in range(n_ranks):
+        width = 1 << ((rank + 1).bit_length() - 1)
+        expected |= {child: rank for child in (rank + width, rank + 2 * width) if child < n_ranks}
+    assert parents == expected
+
+
 def test_halving_begins_with_the_nearest_so_that_what_goes_far_is_small():
     distances = [
         (int(np.abs(item.src - item.dst).max()), int(item.n_chunks[0])) for item in rabenseifner_all_reduce(16).rounds()

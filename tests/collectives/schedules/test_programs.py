@@ -72,6 +72,14 @@ def test_slices_and_roots_are_free(n, slices, data):
     check(double_tree_all_reduce(n, slices))
 
 
+@pytest.mark.parametrize("write", [chain_broadcast, tree_broadcast, chain_reduce, tree_reduce])
+def test_rank_0_is_the_root_unless_another_is_given(write):
+    for more, root in (({}, 0), ({"root": 5}, 5)):
+        program = write(8, **more)
+        first, last = program.make_round(0), program.make_round(program.n_rounds - 1)
+        assert set((first.src if program.collective is Collective.BROADCAST else last.dst).tolist()) == {root}
+
+
 @settings(max_examples=20)
 @given(order=st.integers(2, 20).flatmap(lambda n: st.permutations(range(n))))
 def test_a_ring_may_go_round_in_any_order(order):
@@ -172,6 +180,10 @@ def test_invalid_input_is_refused():
     beyond = spoil(ring_all_gather(4), 1, lambda _: Sends.make([0], 1, 1, n=2, stride=3, add=False))
     with pytest.raises(ConfigError, match="sends 2 chunks from 1 on, 3 apart, to rank 1: there are 4"):
         check(beyond)
+    for stride, words in ((1, "from 3 on to"), (2, "from 3 on, 2 apart, to")):
+        last = Sends.make([0], 1, 3, n=2, stride=stride, add=False)
+        with pytest.raises(ConfigError, match=f"sends 2 chunks {words} rank 1: there are 4"):
+            check(spoil(ring_all_gather(4), 1, lambda _, last=last: last))
     with pytest.raises(ConfigError, match="no room for 8 chunks that a rank receives"):
         check(replace(pairwise_all_to_all(4), n_beside=0))
 
