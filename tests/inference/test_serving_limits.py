@@ -11,7 +11,7 @@ import pytest
 from tests.inference.serving_cases import table
 
 from weft.errors import ConfigError
-from weft.inference.serving.load import Lengths, Prefix, bursts, closed_loop, offline, poisson
+from weft.inference.serving.load import Lengths, Load, Prefix, bursts, closed_loop, offline, poisson
 from weft.inference.serving.service import Limits, Pool, Service, adapters
 from weft.inference.serving.state import Role
 
@@ -109,6 +109,15 @@ def test_lengths_of_a_range_have_both_ends():
     drawn = Lengths.parse("3..5").draw(np.random.default_rng(1), 200)
     assert (set(drawn.tolist()), str(Lengths.parse("3..5")), str(Lengths.parse("7"))) == ({3, 4, 5}, "3..5", "7")
     assert Lengths.parse("7").draw(np.random.default_rng(1), 2).tolist() == [7, 7]
+
+
+def test_requests_beyond_the_most_tokens_are_left_out_and_one_has_to_stay():
+    load = Load(arrival_s=np.arange(3.0), prompt=np.array([10, 20, 30]), output=np.array([5, 5, 5]))
+    assert load.without_longer(35) is load
+    shorter = load.without_longer(25)
+    assert (shorter.arrival_s.tolist(), shorter.prompt.tolist(), shorter.output.tolist()) == ([0, 1], [10, 20], [5, 5])
+    with pytest.raises(ConfigError, match="all 3 requests are longer than --max-model-len 14"):
+        load.without_longer(14)
 
 
 def test_requests_of_a_closed_loop_arrive_with_their_users():
