@@ -130,3 +130,77 @@ def test_without_devices_tables_alone_decide(spec):
         assert walks.out[row, : walks.hops[row]].tolist() == out
         assert walks.vls[row, : walks.hops[row]].tolist() == vls
         assert walks.end[row] == end
+
+
+# -- one cause each, on four hosts of one switch -----------------------------------------------------------------------
+
+
+def reasons(devices: Devices, *, p_key: int = 0xFFFF, sl: int = 0) -> list[list[Reason]]:
+    """Return why packets from each host to each host end, by the kernel, which agrees with Python."""
+    hosts = hosts_of(devices)
+    packets = np.array([(src, devices.lid(dst), sl, p_key, 64) for src in hosts for dst in hosts])
+    walks = walk_all(arrays(devices.fabric), packets)
+    assert [reason for *_, reason in paths(devices, packets)] == walks.reason.tolist()
+    return [[Reason(code) for code in row] for row in walks.reason.reshape(len(hosts), -1).tolist()]
+
+
+def expected(target: int, reason: Reason) -> list[list[Reason]]:
+    """Return `reason` for all packets to a host but its own, and arrival for the others."""
+    return [[reason if dst == target != src else Reason.ARRIVED for dst in range(4)] for src in range(4)]
+
+
+def switch_port(devices: Devices, host: int) -> int:
+    return int(devices.cable[hosts_of(devices)[host]])
+
+
+@pytest.mark.parametrize("state", [PortState.INITIALIZE, PortState.ARMED])
+def test_a_port_that_is_not_active_sends_nothing_and_the_others_do(state):
+    devices = configured("star:hosts=4")
+    assert reasons(devices) == expected(-1, Reason.ARRIVED)
+    PortInfo.port_state.set(devices.info(switch_port(devices, 2)), int(state))
+    assert reasons(devices) == expected(2, Reason.INACTIVE)
+
+
+@pytest.mark.parametrize(("p_key", "passes"), [(0xFFFF, False), (0x8001, True), (0x0001, True), (0x8002, False)])
+def test_only_a_port_that_enforces_partitions_keeps_out_packets_of_others(p_key, passes):
+    devices = configured("star:hosts=4")
+    port = switch_port(devices, 2)
+    devices.tables.pkey[port] = 0
+    devices.tables.pkey[port, 1] = 0x8001
+    for host in hosts_of(devices):
+        devices.tables.pkey[host, 1:4] = (0x8001, 0x8002, 0xFFFF)
+    assert reasons(devices, p_key=p_key) == expected(-1, Reason.ARRIVED)
+    PortInfo.partition_enforcement_outbound.set(devices.info(port), 1)
+    assert reasons(devices, p_key=p_key) == expected(2, Reason.ARRIVED if passes else Reason.OUTBOUND)
+
+
+def test_a_service_level_without_a_data_vl_ends_at_the_adapter_or_in_the_switch():
+    devices = configured("star:hosts=4")
+    first, switch = arrays(devices.fabric).first_pair, int(devices.node_of[switch_port(devices, 0)])
+    devices.tables.sl2vl[first[switch] :, 3] = 15
+    assert reasons(devices, sl=2) == expected(-1, Reason.ARRIVED)
+    assert {reason for row in reasons(devices, sl=3) for reason in row} == {Reason.ARRIVED, Reason.NO_RELAY}
+    devices.tables.sl2vl[:, 3] = 15
+    assert {reason for row in reasons(devices, sl=3) for reason in row} == {Reason.ARRIVED, Reason.NO_VL}
+
+
+def test_a_switch_knows_no_lid_above_the_top_of_its_table():
+    devices = configured("star:hosts=4")
+    lids = sorted(devices.lid(host) for host in hosts_of(devices))
+    (info,) = devices.switch_info.values()
+    SwitchInfo.linear_fdb_top.set(info, lids[2])
+    ends = reasons(devices)
+    for src, dst in ((src, dst) for src in range(4) for dst in range(4) if src != dst):
+        known = devices.lid(hosts_of(devices)[dst]) <= lids[2]
+        assert ends[src][dst] is (Reason.ARRIVED if known else Reason.NO_ROUTE)
+
+
+def test_a_fabric_without_devices_may_have_addresses_in_the_range_of_multicast():
+    """As the ports of an Ethernet network: a number of each port, of which there may be more than LIDs."""
+    alone, above = arrays(route(weft.load("star:hosts=4")).fabric), 0xC000
+    lft = np.full((1, above + alone.lft.shape[1]), 255, np.uint8)
+    lft[:, above:] = alone.lft
+    moved = alone._replace(lft=lft, lid=np.where(alone.lid > 0, alone.lid + above, 0).astype(np.int32))
+    hosts = np.flatnonzero((alone.lid > 0) & (alone.row[alone.node] == NONE))
+    packets = np.array([(src, moved.lid[dst], 0, 0xFFFF, 64) for src in hosts for dst in hosts])
+    assert (walk_all(moved, packets).reason == Reason.ARRIVED).all()
