@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -156,3 +157,18 @@ def test_multicast_leaves_adaptive_routing_its_choices():
     assert len(alone[3]) > len(fabric.switches)
     for without, with_multicast in zip(alone, beside, strict=True):
         np.testing.assert_array_equal(without, with_multicast)
+
+
+@pytest.mark.parametrize("ports", [1, 253, 254])
+def test_every_lid_has_its_ports_however_many_choices_a_switch_has(ports):
+    """With port 0 and two groups 256 choices are the last that fit into a byte."""
+    lids = np.arange(ports + 3)
+    lft, ar_group = lids[None].astype(np.uint8), np.where(lids > ports, lids - ports - 1, -1)[None]
+    ar_ports = np.zeros((2, 255), bool)
+    ar_ports[0, [1, 2]] = ar_ports[1, [1, 3, 7]] = True
+    fabric = SimpleNamespace(tables=SimpleNamespace(lft=lft, ar_group=ar_group, ar_ports=ar_ports))
+    table, first, begins, members = _choices(fabric, Selection.BY_PACKET, copies=False)
+    assert len(np.unique(table)) == ports + 3
+    choices = first[0] + table[0].astype(int)
+    own = [members[begins[choice] : begins[choice + 1]].tolist() for choice in choices]
+    assert own == [*([port] for port in range(ports + 1)), [1, 2], [1, 3, 7]]

@@ -67,6 +67,7 @@ def test_an_incast_goes_to_one_from_others(tree):
 
 def test_an_incast_has_a_default_receiver_and_senders(tree):
     assert len(patterns.incast(tree)) == 8
+    assert len(patterns.incast(tree, senders=1)) == 1
     assert len(patterns.incast(route(weft.load("star:hosts=3")).fabric)) == 2
     assert {tree.port(slot).name for slot in patterns.incast(tree).dst} == {"h1/1"}
 
@@ -169,6 +170,7 @@ def test_the_seed_decides_and_is_in_the_description(suited, name):
     assert np.array_equal(each.dst, same.dst)
     assert not (np.array_equal(each.src, other.src) and np.array_equal(each.dst, other.dst))
     assert "seed 7" in each.description
+    assert "seed 1" in make(name, suited(name)).description
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
+import numpy as np
 import pytest
 
 import weft
 from weft.errors import ConfigError
 from weft.fabric.timing import timings
+from weft.sim import perftest
 from weft.sim.engine import Memory, Network, Options
 from weft.sim.perftest import BandwidthRow, LatencyRow, Settings, Test, measure, prepare
 from weft.sim.traffic import Transport
@@ -53,6 +57,19 @@ def test_bandwidth_is_message_rate_times_size(star):
         row = bandwidth(star, size)
         assert row.average_gbit_s == pytest.approx(row.message_rate_mpps * size * 8 / 1000)
         assert row.peak_gbit_s >= row.average_gbit_s
+
+
+def test_the_peak_is_that_of_the_fastest_quarter_of_the_test(star, monkeypatch):
+    """After a warm-up, 80 messages take 2 us each and 40 of them, a third of all, take 1 us."""
+
+    def run(_fabric, _ends, _settings, _size_bytes, way, **_more):
+        gaps_ps = np.repeat([2_000_000, 1_000_000, 2_000_000], [len(way) - 80, 40, 40])
+        return SimpleNamespace(acked_ps=np.cumsum(gaps_ps))
+
+    monkeypatch.setattr(perftest, "_run", run)
+    row = bandwidth(star, 1000, iterations=120, tx_depth=1)
+    assert row.average_gbit_s == pytest.approx(8 / 200 * 120)
+    assert row.peak_gbit_s == pytest.approx(8)
 
 
 def test_a_message_that_waits_for_the_last_acknowledgement_leaves_the_line_idle(star):
