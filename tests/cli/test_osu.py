@@ -124,6 +124,7 @@ def test_a_published_run_is_shown_with_its_source(capsys: pytest.CaptureFixture[
         (["latency", PAIR, "--UCX_TLS", "foo"], "there is no transport of UCX_TLS 'foo'; there are all, sm"),
         (["latency", PAIR, "--UCX_TLS", "sm,self"], "nothing carries messages between servers"),
         (["latency", PAIR, "--map-by", "ppr:8:node"], "ppr:8:node is --ppn 8"),
+        (["allreduce", "star:hosts=1", "--ppn", "4", "--map-by", "node"], "ranks lie as they do without"),
         (["calibration", "nothing"], "there is no run 'nothing'"),
     ],
 )

@@ -10,8 +10,8 @@ from weft.plan.floor.room import Room
 from weft.plan.power import find_supplies, sum_supplies, to_csv
 
 
-def test_each_feed_carries_a_rack_alone() -> None:
-    racks = place(weft.load("superpod:su=1"), Room(feeds=2, pdu_w=20_000))
+def test_each_of_two_feeds_carries_a_rack_alone() -> None:
+    racks = place(weft.load("superpod:su=1"), Room(pdu_w=20_000))
     for supply, drawn_w in zip(find_supplies(racks), racks.rack_power_w.tolist(), strict=True):
         assert supply.power_w == drawn_w
         assert supply.feed_w == drawn_w / 2
