@@ -247,9 +247,15 @@ def _fail_slow_test(_number: int, _frame: FrameType | None) -> None:
     pytest.fail("takes too long")
 
 
+def as_compiled() -> list[str]:
+    """Return options for tests of interpreted kernels: NumPy warns of divisions by 0 and overflows, Numba does not."""
+    return ["-W", "ignore::RuntimeWarning"] if _INTERPRETED in os.environ else []
+
+
 def _run_afresh(tests: Iterable[str]) -> Outcome:
     """Return the outcome of tests in a new process: a change outside functions needs a new import."""
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-m", "not slow", *tests]
+    options = ["-q", "-x", "-p", "no:cacheprovider", *as_compiled(), "-m", "not slow"]
+    command = [sys.executable, "-m", "pytest", *options, *tests]
     null = subprocess.DEVNULL
     with subprocess.Popen(command, cwd=ROOT, stdout=null, stderr=null, start_new_session=True) as process:
         resource.prlimit(process.pid, resource.RLIMIT_CPU, (_AFRESH_CPU_S, resource.RLIM_INFINITY))
@@ -314,7 +320,8 @@ def run_mutants(options: argparse.Namespace, sources: Path) -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # for pytest
     runs = MutantRuns(mutants, sources, graph, options.limit_s, lambda line: print(line, file=output, flush=True))
     imported_already = "ignore:Module already imported:pytest.PytestAssertRewriteWarning"  # weft.testing is a plugin
-    pytest.main(["-p", "no:cacheprovider", "-W", imported_already, "-m", "not slow", *map(str, tests)], [runs])
+    arguments = ["-p", "no:cacheprovider", "-W", imported_already, *as_compiled(), "-m", "not slow"]
+    pytest.main([*arguments, *map(str, tests)], [runs])
 
 
 def main() -> int:

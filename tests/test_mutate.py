@@ -7,6 +7,7 @@ import importlib.util
 import os
 import signal
 import subprocess
+import sys
 import time
 
 import pytest
@@ -15,6 +16,7 @@ from tests.mutants import find_function, find_mutants
 from tests.mutate import (
     CallRecord,
     Outcome,
+    as_compiled,
     choose_mutants,
     fork,
     list_sources,
@@ -117,6 +119,18 @@ def test_a_test_that_takes_too_much_cpu_time_does_not_displace_quick_ones(tmp_pa
     assert CallRecord(lines).tests_of(path, 3) == ["a.py::first", "a.py::third"]
     assert CallRecord(lines, limit_s=19.4).tests_of(path, 3) == ["a.py::first"]
     assert CallRecord(lines, limit_s=38.5).tests_of(path, 3) == [*tests]
+
+
+@pytest.mark.parametrize(("interpreted", "status"), [("", 1), ("1", 0)])
+def test_a_division_by_zero_ends_no_test_of_interpreted_kernels(interpreted, status, tmp_path, monkeypatch):
+    """As in compiled ones: NumPy would warn, and warnings are errors in tests."""
+    test = tmp_path / "test_division.py"
+    test.write_text("import numpy as np\n\n\ndef test_division():\n    assert np.float64(1) / np.float64(0) > 1\n")
+    monkeypatch.delenv("NUMBA_DISABLE_JIT", raising=False)
+    if interpreted:
+        monkeypatch.setenv("NUMBA_DISABLE_JIT", interpreted)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "error", *as_compiled(), str(test)]
+    assert subprocess.run(command, cwd=tmp_path, capture_output=True, check=False).returncode == status
 
 
 def test_a_changed_source_replaces_the_code_of_functions_that_are_imported_already(tmp_path):
