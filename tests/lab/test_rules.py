@@ -6,7 +6,7 @@ import pytest
 
 from weft.errors import ConfigError
 from weft.lab.join.server import parse_address, show_address
-from weft.lab.sysfs_mount import _is_infiniband
+from weft.lab.sysfs_mount import is_infiniband
 
 
 @pytest.mark.parametrize(
@@ -40,6 +40,6 @@ def test_infiniband_interfaces_are_known_by_their_type(tmp_path):
         (tmp_path / "class/net" / name / "type").write_text(kind)
     (tmp_path / "class/net/bonding_masters").touch()
     names = ("ib0", "eth0", "bonding_masters", "absent")
-    assert [_is_infiniband(str(tmp_path), "/class/net", name) for name in names] == [True, False, False, False]
+    assert [is_infiniband(str(tmp_path), "/class/net", name) for name in names] == [True, False, False, False]
     folders = [("/class", "infiniband_verbs"), ("/class", "net"), ("/bus", "infiniband")]
-    assert [_is_infiniband(str(tmp_path), folder, name) for folder, name in folders] == [True, False, False]
+    assert [is_infiniband(str(tmp_path), folder, name) for folder, name in folders] == [True, False, False]

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from weft.errors import ConfigError, SubnetError
 from weft.fabric import catalog, files
+from weft.fabric.columns import LinkColumns
 from weft.fabric.files.atomic import write_atomically
 from weft.fabric.kinds import NodeKind
 from weft.fabric.levels import components
@@ -63,7 +64,13 @@ class Step:
     racked: Counter[str]  # new devices that get their first cable: `leaf` -> 8
     during: Proof | None  # with the cables out; None if none is pulled
     after: Proof
-    fabric: Fabric  # after it
+    links: LinkColumns  # after it
+    bare: Fabric  # all devices without cables
+
+    @property
+    def fabric(self) -> Fabric:
+        """Return the fabric after the step. Its ports take much more memory than its links, which are kept."""
+        return self.bare.with_links(self.links)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -108,7 +115,8 @@ def grow(
         plugged |= dict.fromkeys(batch.into)
         after = prover.prove(plugged, f"step {number}")
         racked = _racked(merged, was, batch)
-        steps.append(Step(batch=batch, racked=racked, during=during, after=after, fabric=merged.cabled(plugged)))
+        links = merged.links_of(plugged)
+        steps.append(Step(batch=batch, racked=racked, during=during, after=after, links=links, bare=merged.bare))
     return Growth(
         today=replace(merged.cabled(merged.today), spec=today.spec),
         target=target.spec,
@@ -282,14 +290,15 @@ def write_steps(growth: Growth, folder: Path, positions: Mapping[str, Position])
     before = growth.today
     for number, step in enumerate(growth.steps, start=1):
         plugs, after = folder / f"step-{number}.csv", folder / f"step-{number}.yaml"
-        records = compare(before, Planned(fabric=step.fabric, positions=positions)).records()
+        fabric = step.fabric
+        records = compare(before, Planned(fabric=fabric, positions=positions)).records()
         records.sort(key=lambda record: record["do"] == "plug")  # pulled plugs free ports for them
         text = io.StringIO()
         writer = csv.DictWriter(text, _COLUMNS, extrasaction="ignore", lineterminator="\n")
         writer.writeheader()
         writer.writerows(records)
         write_atomically(plugs, text.getvalue())
-        files.write(step.fabric, after)
+        files.write(fabric, after)
         written += [plugs, after]
-        before = step.fabric
+        before = fabric
     return written

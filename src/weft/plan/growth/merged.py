@@ -50,11 +50,14 @@ class MergedFabric:
 
     def cabled(self, chosen: Iterable[Cable]) -> Fabric:
         """Return the devices with these cables."""
+        return self.bare.with_links(self.links_of(chosen))
+
+    def links_of(self, chosen: Iterable[Cable]) -> LinkColumns:
         cables = list(chosen)
         ends = np.array([(*cable.low, *cable.high) for cable in cables], np.int64).reshape(-1, 4)
         a, b = (self.bare.first_port[ends[:, i]] + ends[:, i + 1] for i in (0, 2))
         kinds = self.stock.take(np.array([cable.kind for cable in cables], np.int64))
-        return self.bare.with_links(replace(kinds, a=a.astype(np.int32), b=b.astype(np.int32)))
+        return replace(kinds, a=a.astype(np.int32), b=b.astype(np.int32))
 
     @cached_property
     def today(self) -> tuple[Cable, ...]:
