@@ -9,6 +9,7 @@ from tests.monitor.watched import Watched
 import weft
 from weft.errors import ConfigError
 from weft.monitor.change import between
+from weft.monitor.columns import Column
 from weft.monitor.diagnose import diagnose
 from weft.monitor.exporter import render
 from weft.monitor.impact import read_jobs, read_routed
@@ -92,6 +93,32 @@ def test_a_host_that_does_not_answer_is_a_link_that_is_down():
     assert (suspect.kind, suspect.ends) == ("link down", ("leaf3/1", "h5/1"))
     assert suspect.evidence == ("leaf3/1 is Down (Polling).", "h5 does not answer.")
     assert "Check whether h5 is switched on" in suspect.action
+
+
+def drops(poller: Poller, *ports: str):
+    """Return the diagnosis of two polls, between which packets without a route arrive at these ports."""
+    change = between(poller.poll(), poller.poll())
+    for port in ports:
+        slot = change.ports.fabric.find_port(port).slot
+        for column in (Column.PORT_RCV_SWITCH_RELAY_ERRORS, Column.DLID_MAPPING):
+            change.delta[slot, column], change.known[slot, column] = 5000, True
+    return diagnose([change])
+
+
+def test_drops_of_packets_to_an_absent_host_are_noted_as_its_consequence():
+    observed = Watched()
+    observed.break_("h5")
+    diagnosis = drops(planned(observed), "leaf1/1", "leaf2/1")
+    assert only(diagnosis).kind == "link down"
+    (note,) = diagnosis.notes
+    assert note.startswith("2 ports received packets for LIDs without a route (leaf1/1, leaf2/1). h5 does not answer")
+
+
+def test_drops_are_suspects_while_all_hosts_answer():
+    observed = Watched()
+    observed.break_("leaf1/3")
+    diagnosis = drops(planned(observed), "leaf1/1")
+    assert [suspect.kind for suspect in diagnosis.suspects] == ["link down", "misrouted"]
 
 
 def test_a_server_without_any_adapter_is_named_instead_of_its_cables():

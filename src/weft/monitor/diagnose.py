@@ -20,7 +20,7 @@ from weft.monitor import evidence, traffic_trouble
 from weft.monitor.causes import suspects_of_links
 from weft.monitor.chance import is_chance, thresholds
 from weft.monitor.change import Change
-from weft.monitor.down import Down, note_recabled, suspects_down
+from weft.monitor.down import Down, absent_hosts, note_recabled, suspects_down
 from weft.monitor.health import health
 from weft.monitor.signs import Signs, look
 from weft.monitor.suspects import Diagnosis, Suspect
@@ -36,13 +36,15 @@ def diagnose(changes: Sequence[Change], *, looks: int = 1) -> Diagnosis:
     signs = look(well, looks)
     links = sorted(suspects_of_links(signs), key=lambda suspect: -suspect.strength)
     slow, explained = traffic_trouble.overloaded_receivers(well)
-    down, links = _merge(suspects_down(well.ports), links)
+    down, links = _merge(gone := suspects_down(well.ports), links)
+    wrong, dropped = traffic_trouble.misrouted(well, absent_hosts(well.ports, gone))
     return Diagnosis(
-        suspects=(*down, *links, *traffic_trouble.senders_of_marked(well), *slow, *traffic_trouble.misrouted(well)),
+        suspects=(*down, *links, *traffic_trouble.senders_of_marked(well), *slow, *wrong),
         notes=(
             *_whole_fabric(signs, len(links)),
             *_restarts(signs),
             *note_recabled(well.ports),
+            *dropped,
             *traffic_trouble.note_congestion(well, explained),
         ),
         seconds=well.seconds,

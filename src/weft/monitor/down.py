@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from weft.fabric.cabling_warnings import DuplicateGuid
+from weft.fabric.files.hostlist import natural
 from weft.monitor.ports import Cable, Ports, cabling_of, node_of
 from weft.monitor.suspects import Kind, Suspect
 from weft.wire.port_info import PortPhysicalState, PortState
@@ -39,6 +40,12 @@ def suspects_down(ports: Ports) -> list[Down]:
         if not left_out.intersection((*cable, node_of(cable[0]), node_of(cable[1])))
     ]
     return [*duplicates, *_down(ports, missing)] if missing else duplicates
+
+
+def absent_hosts(ports: Ports, down: list[Down]) -> list[str]:
+    """Return the hosts and adapters that do not answer, at the cables that are down."""
+    nodes = {node_of(end) for item in down for end in item.ports}
+    return sorted(nodes - set(ports.fabric.nodes.name) - set(ports.expected.switches), key=natural)
 
 
 def note_recabled(ports: Ports) -> list[str]:

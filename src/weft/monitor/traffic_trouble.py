@@ -8,6 +8,8 @@ marked packets without receiving any is the cause.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from weft.monitor.chance import thresholds
@@ -111,15 +113,20 @@ def _idle_twins(well: Health) -> list[str]:
     ]
 
 
-def misrouted(well: Health) -> list[Suspect]:
-    """Return suspects for switches that receive packets without a route in their tables."""
+def misrouted(well: Health, absent: Sequence[str] = ()) -> tuple[list[Suspect], list[str]]:
+    """Return suspects for switches that receive packets without a route in their tables, and notes.
+
+    While hosts are `absent` from the subnet, drops for LIDs without a route are a consequence, which a note reports:
+    the subnet manager has removed the routes to these hosts.
+    """
     limit, ports = thresholds().relay, well.ports
     relay = well.count(Column.PORT_RCV_SWITCH_RELAY_ERRORS)
     causes = well.known_s[:, Column.DLID_MAPPING] > 0
     mapping = well.count(Column.DLID_MAPPING) + well.count(Column.VL_MAPPING)
     wrong = np.where(causes, mapping, relay)
+    is_wrong, to_absent = wrong > limit.limit, causes & (well.count(Column.VL_MAPPING) == 0) & bool(absent)
     suspects = []
-    for slot in sorted(np.flatnonzero(wrong > limit.limit).tolist(), key=lambda slot: -wrong[slot]):
+    for slot in sorted(np.flatnonzero(is_wrong & ~to_absent).tolist(), key=lambda slot: -wrong[slot]):
         name, switch = ports.name(slot), ports.fabric.port(slot).node.name
         peer = ports.name(int(ports.peer[slot])) if ports.peer[slot] >= 0 else "a port that does not answer"
         why = (
@@ -141,7 +148,20 @@ def misrouted(well: Health) -> list[Suspect]:
                 strength=float(wrong[slot]) / max(float(well.count(Column.PORT_RCV_PKTS)[slot]), 1.0),
             )
         )
-    return suspects
+    return suspects, _note_absent(well, np.flatnonzero(is_wrong & to_absent), absent)
+
+
+def _note_absent(well: Health, slots: Slots, absent: Sequence[str]) -> list[str]:
+    if not len(slots):
+        return []
+    names = ", ".join(well.ports.name(slot) for slot in slots[:_FEW].tolist()) + ", ..." * (len(slots) > _FEW)
+    more = f" and {len(absent) - _FEW:,} more" * (len(absent) > _FEW)
+    do = "does" if len(absent) == 1 else "do"
+    return [
+        f"{format_items(len(slots), 'port')} received packets for LIDs without a route ({names}). "
+        f"{', '.join(absent[:_FEW])}{more} {do} not answer, and packets to an absent host are dropped. "
+        "If it lasts when all hosts are back, check the forwarding tables."
+    ]
 
 
 def senders_of_marked(well: Health) -> list[Suspect]:
