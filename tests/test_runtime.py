@@ -46,6 +46,7 @@ MAKE_OTHER_FOLDERS = {
     "fabric/files/__init__.py",
     "jit/cache.py",
     "lab/doctor.py",
+    "lab/join/device_files.py",
     "lab/join/share.py",
     "lab/preload.py",
     "lab/sysfs_mount.py",

@@ -142,7 +142,7 @@ def test_every_list_has_a_table_and_the_same_as_json(name):
             2,
         ),
         (("sim", "star:hosts=4"), {"seed", "goodput_gbit_s", "latency_us.p50"}, 1),
-        (("scenario",), {"scenario", "question"}, 15),
+        (("scenario",), {"scenario", "question"}, 16),
     ],
 )
 def test_every_table_is_there_as_csv(arguments, columns, rows):

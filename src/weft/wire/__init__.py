@@ -51,6 +51,7 @@ __all__ = [
     "sa_query",
     "smp",
     "uet",
+    "ipoib",
 ]
 
 _DECLARE = (
@@ -69,6 +70,7 @@ _DECLARE = (
     "cc",
     "pcap",
     "uet",
+    "ipoib",
 )
 
 

@@ -22,7 +22,7 @@ NO_EDGE = -1
 @kernel
 def find_edges(first, port, lid, at, lft, via):
     """Fill via[destination, switch] with the edge that the forwarding tables take, NO_EDGE at the destination."""
-    most_ports = 1 + port.max()
+    most_ports = 1 + port.max() if len(port) else 0
     for switch in range(len(first) - 1):
         edge_at = np.full(most_ports, NO_EDGE, np.int32)
         for edge in range(first[switch], first[switch + 1]):
