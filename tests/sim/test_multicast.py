@@ -166,7 +166,8 @@ def test_every_lid_has_its_ports_however_many_choices_a_switch_has(ports):
     lft, ar_group = lids[None].astype(np.uint8), np.where(lids > ports, lids - ports - 1, -1)[None]
     ar_ports = np.zeros((2, 255), bool)
     ar_ports[0, [1, 2]] = ar_ports[1, [1, 3, 7]] = True
-    fabric = SimpleNamespace(tables=SimpleNamespace(lft=lft, ar_group=ar_group, ar_ports=ar_ports, port_numbers=256, no_route=255))
+    numbers = {"port_numbers": 256, "no_route": 255}
+    fabric = SimpleNamespace(tables=SimpleNamespace(lft=lft, ar_group=ar_group, ar_ports=ar_ports, **numbers))
     table, first, begins, members = _choices(fabric, Selection.BY_PACKET, copies=False)
     assert len(np.unique(table)) == ports + 3
     choices = first[0] + table[0].astype(int)

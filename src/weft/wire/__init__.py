@@ -37,6 +37,7 @@ __all__ = [
     "format",
     "formats",
     "headers",
+    "ipoib",
     "mad",
     "modules",
     "notice",
@@ -51,7 +52,6 @@ __all__ = [
     "sa_query",
     "smp",
     "uet",
-    "ipoib",
 ]
 
 _DECLARE = (
