@@ -170,16 +170,18 @@ class _Prover:
         fabric = self.merged.cabled(cables)
         in_island = self._island(fabric, when)
         island = fabric.subset(keep_nodes=in_island)
+        del fabric  # as large as the island
+        hosts = int((island.nodes.kind != NodeKind.SWITCH).sum())
         today = np.isin(np.flatnonzero(in_island), self.hosts)
         parts = (
             [(part.fabric, today[part.keep], len(part.rails)) for part in rail_subnets(island)]
             if (needs_subnets(island))
             else [(island, today, 1)]
         )
+        del island
         found = [_best(*part, when) for part in parts]
         best = max(found, key=lambda proof: proof.slowdown)
         best = replace(best, pairs=sum(proof.pairs for proof in found), lanes=max(proof.lanes for proof in found))
-        hosts = int((island.nodes.kind != NodeKind.SWITCH).sum())
         return replace(best, hosts=hosts, worst_leaf=self._worst_leaf(cables))
 
     def _island(self, fabric: Fabric, when: str) -> NDArray[np.bool_]:
